@@ -1,0 +1,51 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test check format lint typecheck layers chaos bench wheel-check clean
+
+demo: $(STAMP)
+	$(BIN)/exeunt run configs/plan.toml
+
+test: check
+	$(BIN)/python -P -m pytest -q
+
+check: lint typecheck layers
+
+chaos: $(STAMP)
+	EXEUNT_KILL_POINTS=5000 $(BIN)/python -P -m pytest -q tests/chaos
+
+bench: $(STAMP)
+	$(BIN)/python -P examples/bench.py
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+typecheck: $(STAMP)
+	$(BIN)/pyright
+
+layers: $(STAMP)
+	$(BIN)/lint-imports
+
+# The wheel holds just the two packages: build it, install it elsewhere, and run the tests there.
+wheel-check: $(STAMP)
+	rm -rf build/wheel-check && mkdir -p build/wheel-check
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir build/wheel-check .
+	$(PYTHON) -m venv build/wheel-check/venv
+	build/wheel-check/venv/bin/pip install --quiet "$$(ls build/wheel-check/*.whl)[dev]"
+	cp -r tests configs examples pyproject.toml build/wheel-check/
+	cd build/wheel-check && venv/bin/python -P -m pytest -q
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache
