@@ -1,0 +1,181 @@
+"""The actor: one process that performs one run, and talks to its supervisor over descriptor 3."""
+
+import os
+import socket
+from collections.abc import Iterator
+from typing import cast
+
+import trio
+
+from actors.journal import JournalError
+from actors.opening import OpenRun, Unusable, open_run
+from actors.tool_calls import MustLeave
+from actors.wire import (
+    Ended,
+    FromActor,
+    Hello,
+    Leaving,
+    Refused,
+    Start,
+    Stop,
+    ToActor,
+    Traced,
+    encode,
+    to_actor,
+)
+
+START_SECONDS_MAX = 30.0
+FLUSH_SECONDS_MAX = 2.0
+LINES_MAX = 1000
+"""Trace lines that wait for a slow supervisor; what is over that is seen only on disk."""
+ORPHANED = "the supervisor is gone"
+_READ_SIZE = 64 * 1024
+
+
+def main(fd: int) -> int:
+    """Perform the run that the first frame on ``fd`` names; the exit status is 0.
+
+    What became of the run stands in its journal; what the supervisor must know it was told.
+    """
+    return trio.run(_main, fd)
+
+
+async def _main(fd: int) -> int:
+    stream = trio.SocketStream(trio.socket.from_stdlib_socket(socket.socket(fileno=fd)))
+    async with stream:
+        channel = _Channel(stream)
+        start = None
+        with trio.move_on_after(START_SECONDS_MAX):
+            start = await channel.receive()
+        if isinstance(start, Start):
+            await _Actor(channel, start).live()
+    return 0
+
+
+class _Channel:
+    """Both directions of the channel; sending never holds up the run."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._decoder = to_actor()
+        self._received: list[ToActor] = []
+        self._lines_in, self._lines = trio.open_memory_channel[bytes](LINES_MAX)
+        self._sending = trio.Lock()
+
+    async def receive(self) -> ToActor | None:
+        """The next frame; None when the supervisor is gone."""
+        while not self._received:
+            try:
+                data = await self._stream.receive_some(_READ_SIZE)
+            except trio.BrokenResourceError:
+                return None
+            if not data:
+                return None
+            self._received += self._decoder.feed(data)
+        return self._received.pop(0)
+
+    def offer(self, line: bytes) -> None:
+        """Hand over a trace line, unless the supervisor is far behind."""
+        try:
+            self._lines_in.send_nowait(line)
+        except (trio.WouldBlock, trio.ClosedResourceError):
+            pass
+
+    async def send_lines(self) -> None:
+        """Send trace lines as they come, all that wait in one go."""
+        async for line in self._lines:
+            await self._send_batch(line)
+
+    async def _send_batch(self, first: bytes | None) -> None:
+        async with self._sending:
+            batch = [encode(Traced(first))] if first is not None else []
+            while True:
+                try:
+                    batch.append(encode(Traced(self._lines.receive_nowait())))
+                except (trio.WouldBlock, trio.EndOfChannel):
+                    break
+            await self._write(b"".join(batch))
+
+    async def send(self, frame: FromActor) -> None:
+        """Send a frame behind every line offered so far; gives up after ``FLUSH_SECONDS_MAX``."""
+        with trio.move_on_after(FLUSH_SECONDS_MAX, shield=True):
+            await self._send_batch(None)
+            async with self._sending:
+                await self._write(encode(frame))
+
+    async def _write(self, data: bytes) -> None:
+        try:
+            if data:
+                await self._stream.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # The reader sees the end of the connection and stops the run.
+
+
+class _Actor:
+    def __init__(self, channel: _Channel, start: Start) -> None:
+        self._channel = channel
+        self._start = start
+        self._run: OpenRun | None = None
+        self._stop: Stop | None = None
+        self._alone = trio.Event()
+        """The supervisor has closed the channel."""
+
+    async def live(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen)
+            nursery.start_soon(self._channel.send_lines)
+            last = await self._perform()
+            await self._channel.send(last)
+            if isinstance(last, Ended):
+                # Phase two of a Stop: nobody exits while others still cancel.
+                with trio.move_on_after(self._start.shutdown_seconds):
+                    await self._alone.wait()
+            nursery.cancel_scope.cancel()
+
+    async def _perform(self) -> FromActor:
+        try:
+            async with open_run(self._start, follow=self._channel.offer) as run:
+                self._run = run
+                await self._channel.send(Hello(os.getpid(), run.record.state.epoch))
+                if self._stop:
+                    run.request_stop(self._stop.reason, self._stop.who)
+                outcome = await run.perform()
+                return Ended(outcome.status.value)
+        except MustLeave:
+            return Leaving("a blocking tool is stopped by the end of its process")
+        except JournalError as error:
+            return Refused(error.kind, str(error))
+        except Unusable as error:
+            return Refused(error.kind, str(error))
+        except BaseExceptionGroup as group:
+            # A failing disk may strike in several tasks at once.
+            failures, others = group.split(JournalError)
+            if others or not failures:
+                raise
+            return Refused("disk", "; ".join(sorted({str(leaf) for leaf in leaves(failures)})))
+        finally:
+            self._run = None
+
+    async def _listen(self) -> None:
+        while frame := await self._channel.receive():
+            if isinstance(frame, Stop):
+                self._request_stop(frame)
+        self._alone.set()
+        self._request_stop(Stop(ORPHANED, "orphaned"))
+
+    def _request_stop(self, stop: Stop) -> None:
+        self._stop = self._stop or stop
+        if self._run:
+            try:
+                self._run.request_stop(stop.reason, stop.who)
+            except JournalError:
+                pass  # The performer meets the same disk at its next append, and says so.
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """The exceptions of a group and of the groups within it."""
+    for inner in group.exceptions:
+        if isinstance(inner, BaseExceptionGroup):
+            yield from leaves(cast(BaseExceptionGroup[BaseException], inner))
+        else:
+            yield inner

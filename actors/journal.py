@@ -1,0 +1,263 @@
+"""The journal of one run: an append-only file that one process at a time may write.
+
+Promises: an append is all or nothing; one whose barrier returned is on the disk; whoever holds
+the lock is the only writer; a torn tail is cut and kept aside, damage before it is refused.
+"""
+
+import errno
+import fcntl
+import os
+import socket
+from pathlib import Path
+
+import msgspec
+import trio
+
+from actors import frame
+from actors.events import SCHEMA, AnyEvent, Opened, decoder, encoder
+from actors.fs import REAL, Fs
+
+SYNC_SECONDS_MAX = 60.0
+JOURNAL, LOCK, TORN = "journal.x1", "lock", "torn"
+
+
+class JournalError(Exception):
+    """The journal cannot be used; ``str()`` says why and what to do. The operator must act."""
+
+    kind = "journal"
+
+
+class Held(JournalError):
+    """Another process holds the run: wait for it or stop it, nothing is wrong with the file."""
+
+    kind = "held"
+
+
+class Corrupt(JournalError):
+    """Bytes before the tail are not what was written; nothing is cut without a person."""
+
+    kind = "journal_corrupt"
+
+
+class NewerSchema(JournalError):
+    """The journal was written by a later version, which must be used to go on."""
+
+    kind = "newer_schema"
+
+
+class DiskFailed(JournalError):
+    """A write or sync failed (disk full, I/O error); the file holds its last whole frame."""
+
+    kind = "disk"
+
+
+class Journal:
+    """The one writer of a run; made by ``Journal.open``, which takes the lock."""
+
+    def __init__(self, path: Path, fs: Fs, lock_fd: int) -> None:
+        self.path = path
+        self.fs = fs
+        self.events: list[AnyEvent] = []
+        """What was on disk when it was opened."""
+        self.epoch = 0
+        self.seq = 0
+        self.dropped = 0
+        self.synced = 0
+        """The last frame known to be on the disk."""
+        self.size = 0
+        self._lock_fd = lock_fd
+        self._fd = -1
+        self._crc = 0
+        self._power = True
+        self._poison: str | None = None
+
+    @classmethod
+    def open(cls, run_dir: Path, fs: Fs = REAL) -> "Journal":
+        """Take the lock, read what is there and cut a torn tail; raises JournalError.
+
+        The directory must exist. The next append must be ``run.opened`` of epoch ``epoch + 1``.
+        """
+        lock_fd = _take_lock(run_dir, fs)
+        try:
+            journal = cls(run_dir / JOURNAL, fs, lock_fd)
+            journal._read(run_dir)
+        except BaseException:
+            os.close(lock_fd)
+            raise
+        return journal
+
+    def _read(self, run_dir: Path) -> None:
+        fresh = not self.path.exists()
+        try:
+            self._fd = self.fs.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+            if fresh:
+                self.fs.sync_dir(run_dir)
+                self.fs.sync_dir(run_dir.parent)
+            data = self.path.read_bytes()
+            scan, self.events = _sound(data, self.path)
+            if scan.end < len(data):
+                self._cut(run_dir, data, scan.end)
+        except OSError as error:
+            raise _disk_failed(self.path, error) from error
+        if scan.frames:
+            last = scan.frames[-1]
+            self.seq, self.epoch, self._crc = last.seq, last.epoch, last.crc
+        self.size = scan.end
+        # What a process of the past left unsynced is synced by our first barrier.
+        self.synced = 0
+
+    def _cut(self, run_dir: Path, data: bytes, end: int) -> None:
+        aside = run_dir / TORN
+        self.fs.mkdir(aside)
+        fd = self.fs.open(aside / f"{end}-{len(data)}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            self.fs.write(fd, data[end:])
+        finally:
+            os.close(fd)
+        self.fs.truncate(self._fd, end)
+        self.fs.sync(self._fd)
+        self.dropped = len(data) - end
+
+    def begin(self, opened: Opened) -> None:
+        """Fix the epoch and the durability that hold from the coming ``run.opened`` on."""
+        assert opened.epoch == self.epoch + 1, "epochs rise by one"
+        self.epoch = opened.epoch
+        self._power = opened.durability == "power"
+        os.ftruncate(self._lock_fd, 0)
+        os.pwrite(self._lock_fd, f"{opened.pid} {opened.host} {opened.epoch}\n".encode(), 0)
+
+    def write(self, *events: AnyEvent) -> None:
+        """Append events in one write, all or nothing, without waiting for the disk.
+
+        Raises DiskFailed, after which nothing more can be appended.
+        """
+        if self._poison:
+            raise DiskFailed(self._poison)
+        chunks: list[bytes] = []
+        crc, seq, synced = self._crc, self.seq, self.synced
+        for event in events:
+            flags = frame.SYNCED if self._power and synced == seq and seq else 0
+            seq += 1
+            chunk, crc = frame.encode(
+                encoder.encode(event), seq=seq, epoch=self.epoch, flags=flags, previous=crc
+            )
+            chunks.append(chunk)
+        data = b"".join(chunks)
+        try:
+            self.fs.write(self._fd, data)
+        except OSError as error:
+            self._fail(error)
+        self._crc, self.seq = crc, seq
+        self.size += len(data)
+
+    async def append(self, *events: AnyEvent, barrier: bool = False) -> None:
+        """Append events; with ``barrier`` return once they, and all before, are on the disk.
+
+        Without power durability a barrier costs nothing. Raises DiskFailed.
+        """
+        self.write(*events)
+        if barrier:
+            await self.sync()
+
+    async def sync(self) -> None:
+        """Return once everything appended so far is on the disk; raises DiskFailed."""
+        if not self._power or self.synced == self.seq:
+            return
+        seq = self.seq
+        with trio.move_on_after(SYNC_SECONDS_MAX, shield=True) as scope:
+            try:
+                await trio.to_thread.run_sync(
+                    self.fs.sync, self._fd, abandon_on_cancel=True, limiter=None
+                )
+            except OSError as error:
+                self._fail(error, whole=False)
+        if scope.cancelled_caught:
+            self._poison = f"{self.path}: the disk did not answer in {SYNC_SECONDS_MAX:.0f} s"
+            raise DiskFailed(self._poison)
+        self.synced = max(self.synced, seq)
+
+    def _fail(self, error: OSError, *, whole: bool = True) -> None:
+        failed = _disk_failed(self.path, error)
+        self._poison = str(failed)
+        if whole:
+            # A torn frame at the end would be cut at the next open; cut it while we know where.
+            try:
+                self.fs.truncate(self._fd, self.size)
+            except OSError:
+                pass
+        raise failed from error
+
+    def close(self) -> None:
+        """Give up the lock; the file stays as it is."""
+        for fd in (self._fd, self._lock_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._lock_fd = -1
+
+
+def read_events(run_dir: Path) -> list[AnyEvent]:
+    """All events on disk, without the lock; a torn tail is left out. Raises JournalError."""
+    path = run_dir / JOURNAL
+    try:
+        return _sound(path.read_bytes(), path)[1]
+    except OSError as error:
+        raise _disk_failed(path, error) from error
+
+
+def _sound(data: bytes, path: Path) -> tuple[frame.Scan, list[AnyEvent]]:
+    scan = frame.scan(data)
+    events = [_decode(found.payload, path) for found in scan.frames]
+    opened = [event for event in events if isinstance(event, Opened)]
+    if opened and opened[-1].schema > SCHEMA:
+        raise _newer(path, f"schema {opened[-1].schema}, this one knows {SCHEMA}")
+    process = not opened or opened[-1].durability == "process"
+    if scan.later and (process or any(f.flags & frame.SYNCED for f in scan.later)):
+        raise Corrupt(
+            f"{path} is damaged at byte {scan.end}: {len(scan.later)} sound frames follow it. "
+            f"Nothing was changed; restore the file from a copy."
+        )
+    return scan, events
+
+
+def _decode(payload: bytes, path: Path) -> AnyEvent:
+    try:
+        return decoder.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise _newer(path, str(error)) from error
+
+
+def _newer(path: Path, detail: str) -> NewerSchema:
+    return NewerSchema(
+        f"{path} was written by another version of Exeunt ({detail}). "
+        "Use the version that wrote it, or a later one."
+    )
+
+
+def _disk_failed(path: Path, error: OSError) -> DiskFailed:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    words = "disk full" if full else (error.strerror or str(error))
+    advice = "make room and resume the run" if full else "mend that and resume the run"
+    return DiskFailed(f"cannot save to {path}: {words}; {advice}")
+
+
+def _take_lock(run_dir: Path, fs: Fs) -> int:
+    path = run_dir / LOCK
+    try:
+        fd = fs.open(path, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise _disk_failed(path, error) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid, host, epoch = (os.pread(fd, 200, 0).decode("utf-8", "replace").split() + ["?"] * 3)[:3]
+        os.close(fd)
+        raise Held(
+            f"run {run_dir.name} is held by process {pid} on {host} (epoch {epoch}). "
+            f"Stop it with: exeunt stop {run_dir.name}"
+        ) from None
+    return fd
+
+
+def hostname() -> str:
+    """This machine's name, for the record."""
+    return socket.gethostname()

@@ -1,0 +1,213 @@
+"""Opens a run: takes its lock, reads its journal, gathers its tools, records who performs it."""
+
+import fcntl
+import importlib
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import trio
+
+from actors.custodian import MARKER
+from actors.decision import Rules, Run, StopCondition
+from actors.events import SCHEMA, Opened, RunStopped
+from actors.fs import REAL, Fs
+from actors.journal import Held, hostname
+from actors.messages import Prompt
+from actors.outcome import RESUMABLE, Outcome, Status
+from actors.performer import Performer
+from actors.provider import Provider, open_client
+from actors.record import Record
+from actors.spec import Limits, RunSpec
+from actors.tool import Catalogue, CatalogueError, ToolContext
+from actors.tool_calls import ToolCalls
+from actors.trace import Follower
+from actors.version import VERSION
+from actors.warm import ssl_context
+from actors.wire import Start
+from actors.workspace import Workspace
+
+EFFECTS_LOCK = "effects.lock"
+EFFECTS_SECONDS_MAX = 3.0
+
+
+class Unusable(Exception):
+    """The run cannot be performed as configured; nothing was recorded. The operator must act."""
+
+    kind = "configuration"
+
+
+class OpenRun:
+    """A run that is ours: its record, and the performer of what is left of it."""
+
+    def __init__(self, record: Record, performer: Performer | None) -> None:
+        self.record = record
+        self._performer = performer
+
+    def request_stop(self, reason: str, who: str) -> None:
+        """Stop the run, unless it has ended."""
+        if self._performer:
+            self._performer.request_stop(reason, who)
+
+    async def perform(self) -> Outcome:
+        """Go on to an ending; of a run that has one, return that."""
+        if self._performer:
+            return await self._performer.perform()
+        assert self.record.state.outcome
+        return self.record.state.outcome
+
+
+@asynccontextmanager
+async def open_run(
+    start: Start, fs: Fs = REAL, follow: Follower | None = None
+) -> AsyncGenerator[OpenRun, None]:
+    """Yield the OpenRun that ``start`` asks for; the lock is held until the block is left.
+
+    Raises:
+        JournalError: the run is held, its journal is damaged or from a later version, or the
+            disk fails.
+        Unusable: a tool module is missing or the like; a run that is new is recorded as failed.
+    """
+    run_dir = Path(start.run_dir)
+    record = Record(run_dir, fs, follow)
+    effects_fd = -1
+    try:
+        outcome = record.state.outcome
+        if outcome and outcome.status not in RESUMABLE:
+            yield OpenRun(record, None)
+            return
+        effects_fd = await _hold_effects(run_dir, fs)
+        try:
+            catalogue = Catalogue.load(start.spec.tools)
+            conditions = [_stop_condition(path) for path in start.spec.limits.stop_when]
+        except (CatalogueError, Unusable) as error:
+            if record.state.epoch:
+                raise Unusable(str(error)) from error
+            await record.add(_begin(record, start, {}), barrier=True)
+            await record.add(RunStopped(status=Status.FAILED, error=str(error)), barrier=True)
+            yield OpenRun(record, None)
+            return
+        tools = {tool.name: tool.nature.value for tool in catalogue}
+        await record.add(_begin(record, start, tools), barrier=True)
+        spec = start.spec
+        rules = Rules(
+            catalogue=catalogue,
+            errors=spec.errors,
+            max_output_tokens=spec.provider.max_output_tokens,
+            max_retries=spec.provider.max_retries,
+            on_in_doubt=spec.tools.on_in_doubt,
+            max_restarts=spec.max_restarts,
+            restart_period_seconds=spec.restart_period_seconds,
+            stop_conditions=conditions,
+        )
+        secure = ssl_context() if start.base_url.startswith("https:") else None
+        workspace = Workspace(spec.tools.workspace) if spec.tools.workspace else None
+        async with open_client(start.base_url, secure) as client:
+            provider = Provider(client, start.base_url, spec.provider, start.api_key)
+            calls = ToolCalls(record, spec.errors, _context_maker(start, workspace, effects_fd))
+            yield OpenRun(record, Performer(record, rules, spec.provider, provider, calls))
+    finally:
+        if effects_fd >= 0:
+            os.close(effects_fd)
+        record.close()
+
+
+def _begin(record: Record, start: Start, tools: dict[str, str]) -> Opened:
+    """The ``run.opened`` of this epoch; the prompts stand in the first one only."""
+    spec, state, journal = start.spec, record.state, record.journal
+    first = state.epoch == 0
+    limits = spec.limits if first else state.limits
+    prompts = (Prompt("system", spec.system), Prompt("user", spec.task))
+    opened = Opened(
+        schema=SCHEMA,
+        run_id=start.run_id,
+        root=start.root_id,
+        agent=spec.agent,
+        epoch=journal.epoch + 1,
+        pid=os.getpid(),
+        host=hostname(),
+        boot_id=_boot_id(),
+        durability=spec.durability,
+        code_version=VERSION,
+        config_digest=spec_digest(spec),
+        why=start.why,
+        limits=_raised(limits, start),
+        tools=tools,
+        prices=spec.prices if first else state.prices,
+        prompts=tuple(p for p in prompts if p.text) if first else (),
+        dropped=journal.dropped,
+    )
+    journal.begin(opened)
+    return opened
+
+
+def _raised(limits: Limits, start: Start) -> Limits:
+    raised = start.raised
+    changes: dict[str, Any] = {
+        name: value
+        for name in raised.__struct_fields__
+        if (value := getattr(raised, name)) is not None
+    }
+    return msgspec.structs.replace(limits, **changes)
+
+
+def spec_digest(spec: RunSpec) -> str:
+    """Names a configuration: 32 hex digits."""
+    return blake2b(msgspec.msgpack.encode(spec), digest_size=16).hexdigest()
+
+
+def _boot_id() -> str:
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text().strip() if path.exists() else ""
+
+
+async def _hold_effects(run_dir: Path, fs: Fs) -> int:
+    """Wait for the subprocess tools of an earlier process; they hold this lock while they live."""
+    fd = fs.open(run_dir / EFFECTS_LOCK, os.O_RDWR | os.O_CREAT)
+    deadline = trio.current_time() + EFFECTS_SECONDS_MAX
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if trio.current_time() > deadline:
+                os.close(fd)
+                raise Held(
+                    f"a tool that an earlier process of run {run_dir.name} started is still "
+                    "running; end it, then resume the run"
+                ) from None
+            await trio.sleep(0.02)
+        else:
+            return fd
+
+
+def _stop_condition(path: str) -> StopCondition:
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise Unusable(f"stop_when names {path}, which cannot be loaded: {error}") from error
+
+
+def _context_maker(
+    start: Start, workspace: Workspace | None, effects_fd: int
+) -> Callable[[Run, str, Callable[[str], None]], ToolContext]:
+    marker = os.environ.get(MARKER, "")
+
+    def context_of(run: Run, key: str, report: Callable[[str], None]) -> ToolContext:
+        return ToolContext(
+            run_id=start.run_id,
+            call=run.call.ref,
+            key=key,
+            report=report,
+            attempt=run.attempt,
+            workspace=workspace,
+            environment=start.spec.tools.environment,
+            pass_fds=(effects_fd,),
+            marker=marker,
+        )
+
+    return context_of

@@ -1,0 +1,203 @@
+"""The calls that wait for an answer: which are told in words, which run now, which need a person.
+
+Pure functions over the state, like the loop that they are a part of.
+"""
+
+import msgspec
+
+from actors.decision import Answer, AskPerson, Calls, Decision, Finish, Rules, Run
+from actors.messages import Nature, ResultKind
+from actors.outcome import Approval, InDoubt, Outcome, PendingCall, Status
+from actors.state import Call, State, args_digest
+from actors.tool import ArgumentError, Arguments, Tool
+
+ATTEMPTS_MAX = 3
+"""A call that ended its process so often is not run again."""
+DOUBT_VERDICTS = ("run_again", "done", "not_done")
+IN_DOUBT_WORDS = (
+    "This call was started before the process was killed and its outcome is not known. "
+    "It was NOT run again. Check whether it happened before you ask for it again."
+)
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """A call that needs a verdict for these arguments."""
+
+    call: Call
+    tool: Tool
+    arguments: Arguments
+    digest: bytes
+
+
+def next_batch(state: State, rules: Rules) -> Decision:
+    """The next batch of pending calls, in the order in which the model wrote them.
+
+    Reads that stand side by side run side by side. A write waits for every call before it and
+    holds back every call behind it, so that the transcript's order is the order of the effects.
+    """
+    answers: list[Answer] = []
+    runs: list[Run] = []
+    waiting: list[Wait] = []
+    doubt: InDoubt | None = None
+    digests: set[bytes] = set()
+    held_back = False
+    for call in state.pending:
+        step = _step(state, rules, call)
+        match step:
+            case Answer(outcome=ResultKind.DEDUPED) if held_back:
+                pass
+            case Answer():
+                answers.append(step)
+            case Wait():
+                waiting.append(step)
+                held_back = True
+            case InDoubt():
+                doubt = doubt or step
+                held_back = True
+            case Run() if held_back:
+                pass
+            case Run(tool=tool) if _side_by_side(tool):
+                if step.digest not in digests:
+                    # Its twin in the same message is answered from its result.
+                    runs.append(step)
+                    digests.add(step.digest)
+            case Run():
+                if not runs:
+                    runs.append(step)
+                held_back = True
+    if answers or runs:
+        return Calls(tuple(answers), tuple(runs))
+    if doubt:
+        return Finish(Outcome(Status.INTERRUPTED, doubt))
+    return _wait(state, waiting)
+
+
+def _side_by_side(tool: Tool) -> bool:
+    return tool.nature is Nature.READ_ONLY
+
+
+def _wait(state: State, waiting: list[Wait]) -> Decision:
+    assert waiting, "a pending call is answered, run or waits"
+    new = tuple((wait.call, wait.digest) for wait in waiting if wait.call.asked != wait.digest)
+    if new:
+        return AskPerson(new)
+    asked = tuple(
+        PendingCall(
+            state.run_id, wait.call.ref, wait.tool.name, wait.arguments.values, (state.run_id,)
+        )
+        for wait in waiting
+    )
+    first = asked[0]
+    approval = Approval(
+        first.run_id,
+        first.call,
+        first.tool_name,
+        first.args,
+        first.path,
+        asked if len(asked) > 1 else (),
+    )
+    return Finish(Outcome(Status.INTERRUPTED, approval))
+
+
+def _step(state: State, rules: Rules, call: Call) -> Answer | Run | InDoubt | Wait:
+    """What one pending call needs: words, a run, or a person."""
+    if state.turns[-1].finish == "length":
+        return Answer(call, ResultKind.ERROR, CUT_WORDS)
+    tool = rules.catalogue.get(call.written.name)
+    if tool is None:
+        return Answer(call, ResultKind.ERROR, _no_such_tool(state, rules, call))
+    try:
+        arguments = tool.parse(call.arguments)
+    except ArgumentError as error:
+        return Answer(call, ResultKind.ERROR, f"error: {error}")
+    # The schema is a part of the digest: a tool that changed voids the approvals it had.
+    digest = args_digest(f"{tool.name}:{rules.catalogue.digest(tool.name)}", arguments.canonical)
+    if call.attempts:
+        return _started_before(state, rules, Run(call, tool, arguments, digest, call.attempts + 1))
+    if tool.nature is Nature.READ_ONLY and (ref := state.read_results.get(digest)):
+        earlier = state.call(ref).result
+        assert earlier, "only answered calls are remembered"
+        return Answer(call, ResultKind.DEDUPED, earlier.content)
+    if tool.needs_approval:
+        verdict = call.verdict
+        # A verdict counts for the arguments that the person was shown, and for no others.
+        shown = digest if verdict is None or verdict.args is None else call.asked
+        if verdict is None or verdict.digest != shown:
+            return Wait(call, tool, arguments, digest)
+        if verdict.verdict == "reject":
+            return Answer(call, ResultKind.REJECTED, _rejected_words(verdict.reason))
+    return Run(call, tool, arguments, digest, attempt=1)
+
+
+CUT_WORDS = (
+    "not run: your message was cut off at the output limit, so these arguments may be "
+    "incomplete. Send the call again with less in it."
+)
+
+
+def _started_before(state: State, rules: Rules, again: Run) -> Answer | Run | InDoubt:
+    """A call that a process started and never answered: its recorded nature decides."""
+    call = again.call
+    if call.abandoned:
+        return Answer(call, ResultKind.ERROR, call.abandoned)
+    if call.attempts >= ATTEMPTS_MAX:
+        words = f"This call ended the process {call.attempts} times and was not run again."
+        return Answer(call, ResultKind.CRASHED, words)
+    match call.nature:
+        case Nature.READ_ONLY | Nature.KEYED | Nature.CHILD:
+            return again
+        case Nature.PROBED if again.tool.probe and not _doubt_verdict(call):
+            return msgspec.structs.replace(again, probe_first=True)
+        case _:
+            return _in_doubt(state, rules, again)
+
+
+def _doubt_verdict(call: Call) -> str | None:
+    verdict = call.verdict
+    return verdict.verdict if verdict and verdict.verdict in DOUBT_VERDICTS else None
+
+
+def _in_doubt(state: State, rules: Rules, again: Run) -> Answer | Run | InDoubt:
+    """A plain write whose outcome is unknown: told in words, or put to a person."""
+    call, tool = again.call, again.tool
+    if verdict := _doubt_verdict(call):
+        if verdict == "run_again":
+            return again
+        assert call.verdict
+        happened = "it happened" if verdict == "done" else "it did not happen"
+        reason = f" ({call.verdict.reason})" if call.verdict.reason else ""
+        return Answer(
+            call,
+            ResultKind.IN_DOUBT,
+            "The process died while this call ran. A person has checked and says: "
+            f"{happened}{reason}. It was NOT run again.",
+        )
+    policy = rules.on_in_doubt or ("stop" if tool.needs_approval else "words")
+    if policy == "stop":
+        return InDoubt(state.run_id, call.ref, tool.name, again.arguments.values, (state.run_id,))
+    return Answer(call, ResultKind.IN_DOUBT, IN_DOUBT_WORDS)
+
+
+def _rejected_words(reason: str) -> str:
+    because = f" The reason: {reason}" if reason else " No reason was given."
+    return f"rejected: a person declined this call, and it was not run.{because}"
+
+
+def _no_such_tool(state: State, rules: Rules, call: Call) -> str:
+    name = call.written.name
+    listing = ", ".join(rules.catalogue.names) or "none"
+    if name in state.tools:
+        return f"error: the tool {name} no longer exists. Available: {listing}"
+    return f"error: there is no tool {name!r}. Available: {listing}"
+
+
+def cancelled_words(call: Call, words: str) -> str:
+    """What the model reads of a call that an ending overtook."""
+    if not call.attempts:
+        return f"not run: {words}"
+    if call.nature is Nature.READ_ONLY:
+        return f"stopped before it ended: {words}"
+    return (
+        f"stopped while it ran: {words}. Whether it took effect is not known. "
+        "Check before you ask for it again."
+    )

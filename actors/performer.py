@@ -1,0 +1,176 @@
+"""Performs one run: asks the loop what to do, does it, records what happened, and asks again."""
+
+import random
+import time
+
+import trio
+
+from actors.backoff import delay
+from actors.decision import Ask, AskPerson, Calls, Finish, Rules
+from actors.events import ApprovalAsked, Asked, AskFailed, Replied, RunStopped, StopRequested
+from actors.loop import deadline_reason, decide
+from actors.money import FREE, Usage
+from actors.outcome import Outcome
+from actors.provider import Provider
+from actors.provider_error import ProviderError
+from actors.record import Record
+from actors.reply import Reply
+from actors.request import request_body
+from actors.spec import ProviderSpec
+from actors.tokens import count_reply
+from actors.tool_calls import MustLeave, ToolCalls
+from actors.transcript import Transcript
+
+
+class Performer:
+    """One process's work on a run, from whatever its journal says to a recorded ending."""
+
+    def __init__(
+        self,
+        record: Record,
+        rules: Rules,
+        spec: ProviderSpec,
+        provider: Provider,
+        calls: ToolCalls,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._record = record
+        self._rules = rules
+        self._spec = spec
+        self._provider = provider
+        self._calls = calls
+        self._tools_json = rules.catalogue.tools_json()
+        self._transcript = Transcript(record.state, self._tools_json)
+        # Made here and not in a module, so that two forked actors never wait in step.
+        self._rng = rng or random.Random()
+        self._step = trio.CancelScope()
+
+    def request_stop(self, reason: str, who: str) -> None:
+        """Record that a Stop was asked for, then cancel what is under way; the first one counts."""
+        state = self._record.state
+        if state.stop is None and state.outcome is None:
+            self._record.write(StopRequested(reason=reason, who=who))
+            self._step.cancel(reason=reason)
+
+    async def perform(self) -> Outcome:
+        """Go on until the run has an ending on disk.
+
+        Raises MustLeave when only the end of this process stops a blocking tool, after which the
+        next process goes on; and DiskFailed when nothing can be saved any more.
+        """
+        state = self._record.state
+        while True:
+            self._transcript.follow()
+            decision = decide(
+                state, self._rules, now=time.time(), input_tokens=self._input_tokens()
+            )
+            if isinstance(decision, Finish):
+                return await self._finish(decision.outcome)
+            self._step = trio.CancelScope(deadline=self._deadline())
+            with self._step:
+                await self._do(decision)
+            if self._calls.blocking:
+                raise MustLeave
+            if self._step.cancelled_caught and not state.stop and not state.fatal:
+                assert state.limits.deadline_seconds is not None
+                reason = deadline_reason(state.limits.deadline_seconds)
+                self._record.write(StopRequested(reason=reason, who="deadline"))
+
+    def _input_tokens(self) -> int:
+        # Counted only where money depends on it.
+        return self._transcript.tokens() if self._record.state.prices else 0
+
+    def _deadline(self) -> float:
+        state = self._record.state
+        limit = state.limits.deadline_seconds
+        if limit is None or state.stop:
+            return float("inf")
+        spent = state.head.active_seconds + max(0.0, time.time() - state.last_at)
+        return trio.current_time() + limit - spent
+
+    async def _do(self, decision: Ask | Calls | AskPerson) -> None:
+        match decision:
+            case Ask():
+                await self._ask(decision)
+            case Calls():
+                await self._calls.perform(decision)
+            case AskPerson(calls=calls):
+                await self._record.add(
+                    *(ApprovalAsked(ref=call.ref, digest=digest) for call, digest in calls)
+                )
+
+    async def _finish(self, outcome: Outcome) -> Outcome:
+        stopped = RunStopped(
+            status=outcome.status,
+            interruption=outcome.interruption,
+            error=outcome.error,
+            output=outcome.output,
+        )
+        await self._record.add(stopped, barrier=True)
+        return outcome
+
+    async def _ask(self, ask: Ask) -> None:
+        record = self._record
+        await trio.sleep(max(0.0, ask.not_before - time.time()))
+        body = request_body(
+            self._spec.model,
+            self._tools_json,
+            self._transcript.messages,
+            ask.max_output,
+            self._spec.stream,
+        )
+        asked = Asked(
+            turn=ask.turn,
+            input_estimate=self._input_tokens(),
+            max_output=ask.max_output,
+            cap_nusd=ask.cap_nusd,
+        )
+        await record.add(asked, barrier=True)
+        record.fs.boundary("model:before")
+        try:
+            reply = await self._provider.ask(body, f"{record.state.run_id}:{ask.turn}")
+        except ProviderError as error:
+            await record.add(self._failed(ask, error), barrier=True)
+            return
+        except trio.Cancelled:
+            # The request may have been billed all the same.
+            words = "the request was cancelled"
+            record.write(
+                AskFailed(
+                    turn=ask.turn,
+                    kind="cancelled",
+                    words=words,
+                    maybe_billed=True,
+                    cap_nusd=ask.cap_nusd,
+                )
+            )
+            raise
+        record.fs.boundary("model:after")
+        await record.add(self._replied(ask, reply), barrier=True)
+
+    def _failed(self, ask: Ask, error: ProviderError) -> AskFailed:
+        attempt = len(self._record.state.ask_failures) + 1
+        wait = delay(attempt, error.retry_after_seconds, self._rng)
+        return AskFailed(
+            turn=ask.turn,
+            kind=error.kind,
+            words=error.words,
+            permanent=error.permanent,
+            maybe_billed=error.billed,
+            cap_nusd=ask.cap_nusd if error.billed else 0,
+            retry_at=0.0 if error.permanent else time.time() + wait,
+        )
+
+    def _replied(self, ask: Ask, reply: Reply) -> Replied:
+        usage = reply.usage
+        if usage is None or usage.input_tokens == 0:
+            output = count_reply(reply.assistant.text, reply.assistant.calls)
+            usage = Usage(self._transcript.tokens(), output, estimated=True)
+        prices = self._record.state.prices or FREE
+        return Replied(
+            turn=ask.turn,
+            message=reply.assistant,
+            usage=usage,
+            cost_nusd=prices.cost(usage),
+            finish=reply.finish,
+        )

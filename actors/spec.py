@@ -1,0 +1,80 @@
+"""What one run is asked to do: plain data that the supervisor writes and an actor reads."""
+
+import msgspec
+
+from actors.money import Prices
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """When to stop; None means no such limit. The budget is in 1e-9 USD and holds for the tree."""
+
+    max_turns: int | None = 100
+    max_budget_nusd: int | None = None
+    strict_budget: bool = True
+    deadline_seconds: float | None = None
+    max_tokens: int | None = None
+    stop_after_tool: str | None = None
+    stop_when: tuple[str, ...] = ()
+    """Predicates as ``module:function``, called with the state; a text returned is the reason."""
+
+
+class LimitChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Limits that a person raised at a resume; None leaves the recorded limit as it is."""
+
+    max_turns: int | None = None
+    max_budget_nusd: int | None = None
+    deadline_seconds: float | None = None
+
+
+class ErrorPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How tool errors reach the model, and how many identical failures end the run."""
+
+    tool_errors: str = "tell"
+    """``tell`` (the message), ``hide`` ("the tool failed") or ``fatal`` (the run fails)."""
+    repeat_limit: int = 3
+
+
+class ProviderSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The model behind a run; the key is only named here and handed over apart."""
+
+    model: str
+    base_url: str | None = None
+    """None for the scripted provider, whose address is new at every start."""
+    api_key_env: str | None = None
+    stream: bool = True
+    max_retries: int = 5
+    timeout_seconds: float = 120.0
+    max_output_tokens: int = 4096
+    retry_after_max_seconds: float = 60.0
+
+
+class ToolsSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tools a run has, in the order the model sees them, and where they come from."""
+
+    names: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    """Importable module names that hold ``@tool`` functions."""
+    search_path: tuple[str, ...] = ()
+    """Folders put on ``sys.path`` before the modules are imported (the config's own folder)."""
+    workspace: str | None = None
+    """Absolute path of the folder that the file tools may touch."""
+    environment: tuple[str, ...] = ()
+    """Names of further environment variables that tools' subprocesses may see."""
+    on_in_doubt: str | None = None
+    """``words`` or ``stop`` for every plain write; None: stop for tools that need approval."""
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides what a run does, without a secret in it."""
+
+    agent: str
+    task: str
+    system: str
+    provider: ProviderSpec
+    prices: Prices | None = None
+    tools: ToolsSpec = ToolsSpec()
+    limits: Limits = Limits()
+    errors: ErrorPolicy = ErrorPolicy()
+    durability: str = "power"
+    max_restarts: int = 3
+    restart_period_seconds: float = 60.0

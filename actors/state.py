@@ -1,0 +1,247 @@
+"""The state of a run: a pure fold over its events, the same in memory and on replay."""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+import msgspec
+
+from actors.events import (
+    Abandoned,
+    AnyEvent,
+    ApprovalAsked,
+    ApprovalGiven,
+    Asked,
+    AskFailed,
+    Finished,
+    Head,
+    Opened,
+    Replied,
+    RunStopped,
+    Started,
+    StopRequested,
+)
+from actors.messages import Assistant, Nature, Prompt, ResultKind, ToolCall, ref_of
+from actors.money import Prices
+from actors.outcome import Outcome
+from actors.spec import Limits
+
+RESTARTS_KEPT = 16
+
+
+class Call(msgspec.Struct):
+    """One call of a turn, from what the model wrote to the answer it got."""
+
+    ref: str
+    written: ToolCall
+    attempts: int = 0
+    nature: Nature | None = None
+    """As recorded when it was started; None before."""
+    digest: bytes | None = None
+    """Of the tool and its canonical arguments, as recorded when it was started."""
+    started_at: float = 0.0
+    abandoned: str | None = None
+    asked: bytes | None = None
+    """The digest under which a person was asked."""
+    verdict: ApprovalGiven | None = None
+    result: Finished | None = None
+
+    @property
+    def arguments(self) -> str:
+        """The raw arguments that count: a person's edit, else what the model wrote."""
+        edited = self.verdict.args if self.verdict else None
+        return self.written.arguments if edited is None else edited
+
+
+class Turn(msgspec.Struct):
+    """One saved reply with its calls, in the order in which the model wrote them."""
+
+    number: int
+    message: Assistant
+    finish: str
+    calls: list[Call]
+
+
+class Failures(msgspec.Struct, frozen=True):
+    """Identical failures of one call, and what the last one said."""
+
+    count: int
+    words: str
+
+
+class State(msgspec.Struct):
+    """Everything that is known of a run; ``apply`` is the only thing that changes it."""
+
+    run_id: str = ""
+    root: str = ""
+    agent: str = ""
+    epoch: int = 0
+    opened_at: float = 0.0
+    first_opened_at: float = 0.0
+    last_at: float = 0.0
+    limits: Limits = msgspec.field(default_factory=Limits)
+    prices: Prices | None = None
+    tools: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    durability: str = "power"
+    config_digest: str = ""
+    prompts: tuple[Prompt, ...] = ()
+    turns: list[Turn] = msgspec.field(default_factory=list[Turn])
+    head: Head = msgspec.field(default_factory=Head)
+    asked: Asked | None = None
+    """The model call in flight."""
+    ask_failures: list[AskFailed] = msgspec.field(default_factory=list[AskFailed])
+    """Attempts at the present turn that brought nothing."""
+    stop: StopRequested | None = None
+    outcome: Outcome | None = None
+    fatal: str | None = None
+    performing: bool = False
+    """A process performs the run, or died while it did."""
+    leaving: bool = False
+    """The process said that it would end on purpose, so its end is no crash."""
+    read_results: dict[bytes, str] = msgspec.field(default_factory=dict[bytes, str])
+    """Digest of a read-only call that succeeded since the last write, and its ref."""
+    failures: dict[bytes, Failures] = msgspec.field(default_factory=dict[bytes, Failures])
+    """How often a call with these very arguments failed since it last succeeded."""
+
+    def apply(self, event: AnyEvent) -> None:
+        """Take in one event, in journal order."""
+        if self.performing and not isinstance(event, Opened):
+            self.head.active_seconds += max(0.0, event.at - self.last_at)
+        self.last_at = event.at
+        match event:
+            case Opened():
+                self._opened(event)
+            case Asked():
+                self.asked = event
+            case Replied():
+                self._replied(event)
+            case AskFailed():
+                self._ask_failed(event)
+            case Started():
+                self._started(event)
+            case Abandoned():
+                self.call(event.ref).abandoned = event.words
+                self.leaving = True
+            case Finished():
+                self._finished(event)
+            case ApprovalAsked():
+                self.call(event.ref).asked = event.digest
+            case ApprovalGiven():
+                self.call(event.ref).verdict = event
+                self.head.stalled_opens = 0
+            case StopRequested():
+                self.stop = self.stop or event
+                self.leaving = True
+            case RunStopped():
+                self.outcome = Outcome(event.status, event.interruption, event.error, event.output)
+                self.performing = False
+
+    def _opened(self, event: Opened) -> None:
+        self.epoch, self.opened_at = event.epoch, event.at
+        self.limits, self.prices, self.tools = event.limits, event.prices, event.tools
+        self.durability, self.config_digest = event.durability, event.config_digest
+        if event.epoch == 1:
+            self.run_id, self.root, self.agent = event.run_id, event.root, event.agent
+            self.prompts, self.first_opened_at = event.prompts, event.at
+        if event.why == "verdict":
+            return
+        head = self.head
+        if self.asked:
+            # The process died with a request in flight: it may have been billed.
+            head.maybe_nusd += self.asked.cap_nusd
+            self.asked = None
+        crashed = self.performing and not self.leaving
+        head.stalled_opens = head.stalled_opens + 1 if crashed else 0
+        if event.why == "restart" and crashed:
+            head.restarts = (*head.restarts, event.at)[-RESTARTS_KEPT:]
+        if self.outcome:
+            # A resume: the old ending, and the Stop that led to it, are history now.
+            self.outcome = self.stop = None
+            self.ask_failures = []
+        self.performing, self.leaving = True, False
+
+    def _replied(self, event: Replied) -> None:
+        head = self.head
+        head.turns += 1
+        head.input_tokens += event.usage.input_tokens
+        head.output_tokens += event.usage.output_tokens
+        head.cached_input_tokens += event.usage.cached_input_tokens
+        head.estimated_turns += event.usage.estimated
+        head.cost_nusd += event.cost_nusd
+        head.stalled_opens = 0
+        head.cut_replies = head.cut_replies + 1 if event.finish == "length" else 0
+        calls = [
+            Call(ref_of(event.turn, index), call) for index, call in enumerate(event.message.calls)
+        ]
+        self.turns.append(Turn(event.turn, event.message, event.finish, calls))
+        self.asked, self.ask_failures = None, []
+
+    def _ask_failed(self, event: AskFailed) -> None:
+        if event.maybe_billed:
+            self.head.maybe_nusd += event.cap_nusd
+        self.ask_failures.append(event)
+        self.asked = None
+
+    def _started(self, event: Started) -> None:
+        call = self.call(event.ref)
+        call.attempts, call.nature, call.digest = event.attempt, event.nature, event.digest
+        call.started_at = event.at
+        self.head.tool_runs += 1
+        if event.nature is not Nature.READ_ONLY:
+            self.read_results.clear()
+
+    def _finished(self, event: Finished) -> None:
+        call = self.call(event.ref)
+        call.result = event
+        self.head.stalled_opens = 0
+        digest = call.digest or raw_digest(call.written)
+        if event.outcome is ResultKind.OK:
+            self.failures.pop(digest, None)
+            if call.nature is Nature.READ_ONLY:
+                self.read_results[digest] = call.ref
+        elif event.outcome is ResultKind.ERROR:
+            before = self.failures.get(digest)
+            words = f"{call.written.name}: {event.content}"
+            self.failures[digest] = Failures(before.count + 1 if before else 1, words)
+        if event.permanent and self.fatal is None:
+            self.fatal = f"{call.written.name}: {event.content}"
+
+    def call(self, ref: str) -> Call:
+        """The call of that name; raises KeyError when the run has none."""
+        turn, _, index = ref.partition(".")
+        try:
+            return self.turns[int(turn) - 1].calls[int(index)]
+        except (ValueError, IndexError):
+            raise KeyError(ref) from None
+
+    @property
+    def pending(self) -> list[Call]:
+        """Calls of the last reply that have no answer yet, in the order of their refs."""
+        return [call for call in self.turns[-1].calls if not call.result] if self.turns else []
+
+    @property
+    def spent_nusd(self) -> int:
+        """Spent and possibly spent, in 1e-9 USD: what a budget is held against."""
+        return self.head.cost_nusd + self.head.maybe_nusd
+
+    @property
+    def tool_names_run(self) -> set[str]:
+        """Names of the tools that ran at least once."""
+        return {c.written.name for turn in self.turns for c in turn.calls if c.attempts}
+
+
+def fold(events: Iterable[AnyEvent]) -> State:
+    """The state after these events."""
+    state = State()
+    for event in events:
+        state.apply(event)
+    return state
+
+
+def raw_digest(call: ToolCall) -> bytes:
+    """Names a call by what the model wrote, for calls that never got as far as valid arguments."""
+    return args_digest(call.name, call.arguments.encode("utf-8", "replace"))
+
+
+def args_digest(name: str, canonical: bytes) -> bytes:
+    """Names a tool with these canonical arguments: 16 bytes."""
+    return blake2b(name.encode() + b"\0" + canonical, digest_size=16).digest()

@@ -1,0 +1,192 @@
+"""The trace: one JSON line an event, a view of the journal that ``resume`` never reads.
+
+Every line but ``tool_progress`` is a pure function of a journal event, and names its frame, so
+that what a crash left out is written at the next open.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.events import (
+    AnyEvent,
+    ApprovalAsked,
+    AskFailed,
+    Finished,
+    Opened,
+    Replied,
+    RunStopped,
+    Started,
+)
+from actors.messages import ResultKind
+from actors.money import usd
+from actors.outcome import Outcome
+from actors.state import Call, State
+from actors.text import clean, excerpt
+
+TRACE = "trace.jsonl"
+LABEL_MAX = 500
+_TAIL = 1 << 20
+_encoder = msgspec.json.Encoder()
+
+Line = dict[str, Any]
+Follower = Callable[[bytes], None]
+
+
+def line_of(event: AnyEvent, state: State) -> Line | None:
+    """The trace line of an event, or None; ``state`` is the state after it."""
+    match event:
+        case Opened(epoch=epoch, why=why) if epoch > 1 and why != "verdict":
+            line: Line = {"type": "run_resumed", "epoch": epoch}
+            return line | ({"dropped_bytes": event.dropped} if event.dropped else {})
+        case Replied():
+            return {
+                "type": "turn",
+                "turn": event.turn,
+                "input_tokens": event.usage.input_tokens,
+                "output_tokens": event.usage.output_tokens,
+                "cached_input_tokens": event.usage.cached_input_tokens,
+                "cost_usd": usd(event.cost_nusd),
+                "total_cost_usd": usd(state.head.cost_nusd),
+                "finish": event.finish,
+            } | ({"estimated": True} if event.usage.estimated else {})
+        case AskFailed():
+            return {
+                "type": "turn_failed",
+                "turn": event.turn,
+                "kind": event.kind,
+                "error": event.words,
+                "retry_in_s": round(max(0.0, event.retry_at - event.at), 3),
+            }
+        case Started():
+            call = state.call(event.ref)
+            line = _of_call("tool_start", call) | {"args": shown_args(call)}
+            return line | ({"attempt": event.attempt} if event.attempt > 1 else {})
+        case Finished():
+            return _result_line(event, state.call(event.ref))
+        case ApprovalAsked():
+            call = state.call(event.ref)
+            return _of_call("approval_required", call) | {"args": shown_args(call)}
+        case RunStopped():
+            outcome = Outcome(event.status, event.interruption, event.error, event.output)
+            return {
+                "type": "run_stopped",
+                "status": event.status.value,
+                "reason": outcome.reason,
+                "turns": state.head.turns,
+                "cost_usd": usd(state.head.cost_nusd),
+                "possibly_spent_usd": usd(state.head.maybe_nusd),
+            }
+        case _:
+            return None
+
+
+def _of_call(kind: str, call: Call) -> Line:
+    return {"type": kind, "tool_name": call.written.name, "call": call.ref}
+
+
+def _result_line(event: Finished, call: Call) -> Line:
+    ms = round((event.at - call.started_at) * 1000, 1) if call.attempts else 0.0
+    ok = event.outcome in (ResultKind.OK, ResultKind.DEDUPED)
+    line = _of_call("tool_result", call) | {"ms": max(0.0, ms), "ok": ok}
+    if event.outcome not in (ResultKind.OK, ResultKind.ERROR):
+        line["outcome"] = event.outcome.value
+    if not ok:
+        line["error"] = excerpt(event.content)
+    if event.notes:
+        line["notes"] = list(event.notes)
+    return line
+
+
+def shown_args(call: Call) -> Any:
+    """The arguments of a call as data, or as the raw text where they are no JSON."""
+    try:
+        return msgspec.json.decode(call.arguments) if call.arguments else {}
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return excerpt(call.arguments)
+
+
+class Trace:
+    """Writes the lines of one run, and hands each to whoever follows."""
+
+    def __init__(
+        self, run_dir: Path, state: State, frames: int, follow: Follower | None = None
+    ) -> None:
+        """Open the file; ``frames`` is how many frames the journal has."""
+        self._state = state
+        self._follow = follow
+        self.seq, self.frame = _last_line(run_dir / TRACE)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        if self.frame > frames:
+            # The trace outran the journal (a power cut): what the journal lost never happened.
+            flags |= os.O_TRUNC
+            self.seq = self.frame = 0
+        self._fd = os.open(run_dir / TRACE, flags, 0o600)
+
+    def event(self, event: AnyEvent, frame: int) -> None:
+        """Write the line of an event that the state has just taken in, unless it is there."""
+        if frame > self.frame and (line := line_of(event, self._state)):
+            self._write(line, event.at, frame)
+
+    def progress(self, call: Call, label: str, at: float) -> None:
+        """Write a progress line of a running call; it stands in no journal."""
+        line = _of_call("tool_progress", call) | {"label": clean(label[:LABEL_MAX])}
+        self._write(line, at, None)
+
+    def _write(self, line: Line, at: float, frame: int | None) -> None:
+        self.seq += 1
+        whole: Line = {
+            "run_id": self._state.run_id,
+            "root_id": self._state.root,
+            "seq": self.seq,
+            "at": round(at, 6),
+        }
+        whole |= line
+        if frame is not None:
+            whole["frame"] = frame
+        data = _encoder.encode(whole)
+        try:
+            os.write(self._fd, data + b"\n")
+        except OSError:
+            # The trace is a view: a full disk stops the run at its journal, not here.
+            pass
+        if self._follow:
+            self._follow(data)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _last_line(path: Path) -> tuple[int, int]:
+    """The last seq and the last frame number that the file names; zeros where it has none."""
+    try:
+        with path.open("rb+") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - _TAIL))
+            data = file.read()
+            if data and not data.endswith(b"\n"):
+                # A torn line: cut it, its event is written again.
+                torn = len(data) - data.rfind(b"\n") - 1
+                file.truncate(end - torn)
+                data = data[: len(data) - torn]
+    except OSError:
+        return 0, 0
+    seq = frame = 0
+    for raw in reversed(data.split(b"\n")):
+        if not raw:
+            continue
+        try:
+            line: Line = msgspec.json.decode(raw, type=dict[str, Any])
+        except msgspec.MsgspecError:
+            continue
+        seq = seq or int(line.get("seq", 0))
+        if "frame" in line:
+            frame = int(line["frame"])
+            break
+    return seq, frame

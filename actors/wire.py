@@ -1,0 +1,130 @@
+"""The frames between a supervisor and an actor: 4-byte little-endian length, then msgpack.
+
+Bulk data never passes here: state goes to disk, and a frame over ``FRAME_MAX`` is refused.
+"""
+
+import struct
+from typing import Generic, TypeVar
+
+import msgspec
+
+from actors.spec import LimitChange, RunSpec
+
+FRAME_MAX = 16 * 1024 * 1024
+_LENGTH = struct.Struct("<I")
+
+
+class Start(msgspec.Struct, frozen=True, tag="start", tag_field="t", kw_only=True):
+    """Supervisor to actor, first frame: perform this run. The key travels here and nowhere else."""
+
+    run_id: str
+    root_id: str
+    run_dir: str
+    spec: RunSpec
+    base_url: str
+    api_key: str | None = None
+    raised: LimitChange = LimitChange()
+    why: str = "start"
+    """``start``, ``resume`` or ``restart`` (after a crash, counted against the intensity)."""
+    shutdown_seconds: float = 5.0
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop", tag_field="t"):
+    """Supervisor to actor: cancel everything, answer what is pending, write the ending."""
+
+    reason: str
+    who: str
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello", tag_field="t"):
+    """Actor to supervisor: the journal is open and ours."""
+
+    pid: int
+    epoch: int
+
+
+class Traced(msgspec.Struct, frozen=True, tag="traced", tag_field="t"):
+    """Actor to supervisor: one trace line, for whoever watches."""
+
+    line: bytes
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended", tag_field="t"):
+    """Actor to supervisor: the ending is on disk (phase one of a Stop); it waits for our EOF."""
+
+    status: str
+
+
+class Leaving(msgspec.Struct, frozen=True, tag="leaving", tag_field="t"):
+    """Actor to supervisor: only my end stops a blocking tool; start me again."""
+
+    reason: str
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused", tag_field="t"):
+    """Actor to supervisor: the run could not be opened (held, corrupt, newer, unusable), in words.
+
+    ``recorded`` says whether the run has an ending on disk because of it.
+    """
+
+    kind: str
+    words: str
+    recorded: bool = False
+
+
+ToActor = Start | Stop
+FromActor = Hello | Traced | Ended | Leaving | Refused
+
+FrameT = TypeVar("FrameT")
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class FrameError(Exception):
+    """The peer sent something that is no frame of ours: too large, cut short, or garbage."""
+
+
+def encode(frame: ToActor | FromActor) -> bytes:
+    """A frame ready to send; raises FrameError over ``FRAME_MAX``."""
+    body = _encoder.encode(frame)
+    if len(body) > FRAME_MAX:
+        raise FrameError(f"a frame of {len(body)} bytes is over the limit of {FRAME_MAX}")
+    return _LENGTH.pack(len(body)) + body
+
+
+class FrameDecoder(Generic[FrameT]):
+    """Turns received bytes into frames of one direction."""
+
+    def __init__(self, decoder: "msgspec.msgpack.Decoder[FrameT]") -> None:
+        self._decoder = decoder
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[FrameT]:
+        """Add bytes and return the frames that are now whole; raises FrameError on garbage."""
+        self._buffer += data
+        frames: list[FrameT] = []
+        start = 0
+        while len(self._buffer) - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer, start)
+            if length > FRAME_MAX:
+                raise FrameError(f"a frame of {length} bytes is over the limit of {FRAME_MAX}")
+            end = start + _LENGTH.size + length
+            if len(self._buffer) < end:
+                break
+            try:
+                frames.append(self._decoder.decode(self._buffer[start + _LENGTH.size : end]))
+            except msgspec.MsgspecError as error:
+                raise FrameError(f"a frame that cannot be read: {error}") from error
+            start = end
+        del self._buffer[:start]
+        return frames
+
+
+def to_actor() -> FrameDecoder[ToActor]:
+    """A decoder for what a supervisor sends."""
+    return FrameDecoder(msgspec.msgpack.Decoder(ToActor))
+
+
+def from_actor() -> FrameDecoder[FromActor]:
+    """A decoder for what an actor sends."""
+    return FrameDecoder(msgspec.msgpack.Decoder(FromActor))
