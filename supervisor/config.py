@@ -17,7 +17,7 @@ import tomli
 from actors.text import clean
 from supervisor.config_checks import check, check_base_url, check_provider
 from supervisor.config_errors import ConfigError, Origin, convert, nearest
-from supervisor.config_sections import Agent, Document, Provider, ToolSource
+from supervisor.config_sections import Agent, Document, Provider, Run, ToolSource
 from supervisor.config_tree import DEFAULT_KEY_ENV, Config, provider_at, provider_key
 from supervisor.terminal import visible
 
@@ -49,7 +49,7 @@ def load_config(
     config = Config(
         path=str(full),
         folder=str(full.parent),
-        run=_with_task(document, task, origin),
+        run=_with_task(document.run, task),
         provider=document.provider
         and _provider(document.provider, "provider", environment, origin),
         providers={
@@ -187,14 +187,12 @@ def _toml_value(text: str) -> Any:
     return parsed["value"] if len(parsed) == 1 else clean(text)
 
 
-def _with_task(document: Document, task: str | None, origin: Origin) -> Any:
+def _with_task(run: Run, task: str | None) -> Run:
     if task is None:
-        return document.run
+        return run
     if not task.strip():
-        raise ConfigError(
-            f"--task: expected a text, found none; write the task (over {origin.file})"
-        )
-    return msgspec.structs.replace(document.run, task=clean(task))
+        raise ConfigError("--task: expected a text, found none; write the task or leave it out")
+    return msgspec.structs.replace(run, task=clean(task))
 
 
 def _provider(provider: Provider, key: str, environ: Mapping[str, str], origin: Origin) -> Provider:

@@ -9,6 +9,7 @@ from actors.money import Prices, nusd
 from actors.spec import ErrorPolicy, Limits, ProviderSpec, RunSpec, ToolsSpec
 from supervisor.config_errors import ConfigError, Origin, nearest
 from supervisor.config_sections import Agent, AgentLimits, Document, Provider
+from supervisor.terminal import visible
 
 T = TypeVar("T", int, float, str)
 
@@ -43,8 +44,8 @@ class Config(Document, frozen=True, kw_only=True):
             return msgspec.json.decode(data, type=cls)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ConfigError(
-                f"the stored configuration cannot be read ({error}): it is damaged, or was "
-                "written by another version; start the run anew from its configuration file"
+                f"the stored configuration cannot be read ({visible(str(error))}): it is "
+                "damaged, or of another version; start the run anew from its configuration file"
             ) from None
 
     def digest(self) -> str:

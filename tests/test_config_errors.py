@@ -219,6 +219,13 @@ def test_tools_of_later_versions_are_refused_in_words(folder: Folder):
     assert "no [agents.reasercher]; did you mean researcher?" in folder.error(PLAN + wrong)
 
 
+def test_an_empty_task_is_refused(folder: Folder):
+    """Nothing to do is a mistake of whoever wrote the command line."""
+    folder.file.write_text(PLAN)
+    with pytest.raises(ConfigError, match="--task: expected a text"):
+        load_config(folder.file, task=" ")
+
+
 @pytest.mark.parametrize("option", ["x", "=3", ".=3", "a..b=3", "a b=3", "\x1b=3", "run.task"])
 def test_set_without_a_key_and_a_value_is_refused(folder: Folder, option: str):
     """What is no KEY=VALUE is told so."""
