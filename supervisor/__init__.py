@@ -1,0 +1,50 @@
+"""Who starts and stops actors: configuration, the tree of processes, the command line."""
+
+# Configuration          supervisor.config
+# The tree               supervisor.tree
+#
+# Names are loaded when they are first asked for: ``exeunt --help`` needs none of them.
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from supervisor.config import Config as Config
+    from supervisor.config import ConfigError as ConfigError
+    from supervisor.config import load_config as load_config
+    from supervisor.report import Report as Report
+    from supervisor.state_dir import StateDir as StateDir
+    from supervisor.state_dir import StateError as StateError
+    from supervisor.tree import RunRefused as RunRefused
+    from supervisor.tree import Supervisor as Supervisor
+    from supervisor.tree import open_supervisor as open_supervisor
+
+_HOME = {
+    "Config": "config",
+    "ConfigError": "config",
+    "Report": "report",
+    "RunRefused": "tree",
+    "StateDir": "state_dir",
+    "StateError": "state_dir",
+    "Supervisor": "tree",
+    "load_config": "config",
+    "open_supervisor": "tree",
+}
+
+__all__ = [
+    "Config",
+    "ConfigError",
+    "Report",
+    "RunRefused",
+    "StateDir",
+    "StateError",
+    "Supervisor",
+    "load_config",
+    "open_supervisor",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"supervisor.{_HOME[name]}"), name)

@@ -1,0 +1,164 @@
+"""The state directory: where runs live, who may read them, and what they were configured with."""
+
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from actors.events import AnyEvent
+from actors.journal import JOURNAL, LOCK, read_events
+from actors.state import State, fold
+from supervisor.config import Config
+
+CONFIG = "config.json"
+LOG = "actor.log"
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}(\.[0-9]+\.[0-9]+)*")
+
+
+class StateError(Exception):
+    """The state directory or a run in it cannot be used; the words say what to do."""
+
+
+class StateDir:
+    """One state directory; made private on first use. Raises StateError."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path).absolute()
+        self.runs = self.path / "runs"
+
+    def prepare(self) -> None:
+        """Make the directories, or refuse ones that others could tamper with."""
+        for folder in (self.path, self.runs):
+            try:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                facts = folder.lstat()
+            except OSError as error:
+                raise StateError(
+                    f"the state directory {folder} cannot be made: {error.strerror}. "
+                    "Name another with --state-dir"
+                ) from None
+            if not stat.S_ISDIR(facts.st_mode):
+                raise StateError(f"{folder} is no directory. Name another with --state-dir")
+            if facts.st_uid != os.geteuid():
+                raise StateError(
+                    f"the state directory {folder} belongs to another user (uid {facts.st_uid}). "
+                    "Name one of your own with --state-dir"
+                )
+            if facts.st_mode & 0o022:
+                raise StateError(
+                    f"the state directory {folder} can be written by others. "
+                    f"Take that away with: chmod go-w {folder}"
+                )
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise StateError(
+                    f"the state directory {folder} cannot be written. "
+                    "Name another with --state-dir"
+                )
+
+    def create(self, config: Config, run_id: str | None = None) -> str:
+        """Make the directory of a new run and store its configuration; returns the run id."""
+        self.prepare()
+        run_id = run_id or new_run_id()
+        folder = self.run_dir(run_id)
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            raise StateError(
+                f"there is a run {run_id} already. Go on with it: exeunt resume {run_id}"
+            ) from None
+        except OSError as error:
+            raise StateError(f"{folder} cannot be made: {error.strerror}") from None
+        _write_synced(folder / CONFIG, config.to_json())
+        return run_id
+
+    def run_dir(self, run_id: str) -> Path:
+        """Where a run lives, whether or not there is one of that name; checks the name only."""
+        if not _RUN_ID.fullmatch(run_id):
+            raise StateError(
+                f"{run_id!r} is no run id: letters, digits, - and _, at most 64 of them"
+            )
+        return self.runs / run_id
+
+    def existing(self, run_id: str) -> Path:
+        """The directory of a run that is there."""
+        folder = self.run_dir(run_id)
+        if not folder.is_dir():
+            known = ", ".join(list(self.run_ids())[-5:])
+            hint = f"the latest are {known}" if known else "there are none"
+            raise StateError(f"there is no run {run_id} in {self.path}; {hint}")
+        return folder
+
+    def config(self, run_id: str) -> Config:
+        """The configuration that a run was started with."""
+        path = self.existing(run_id) / CONFIG
+        try:
+            return Config.from_json(path.read_bytes())
+        except OSError as error:
+            raise StateError(
+                f"run {run_id} has no readable configuration ({error.strerror}); start it anew"
+            ) from None
+
+    def events(self, run_id: str) -> list[AnyEvent]:
+        """All events of a run; none when it was never opened. Raises JournalError."""
+        folder = self.existing(run_id)
+        return read_events(folder) if (folder / JOURNAL).exists() else []
+
+    def state(self, run_id: str) -> State:
+        """The state of a run, from its journal. Raises JournalError."""
+        return fold(self.events(run_id))
+
+    def run_ids(self) -> Iterator[str]:
+        """The runs that are there, oldest first."""
+        try:
+            found = [e for e in os.scandir(self.runs) if e.is_dir(follow_symlinks=False)]
+        except OSError:
+            return
+        found.sort(key=lambda entry: (entry.stat().st_ctime, entry.name))
+        yield from (entry.name for entry in found if _RUN_ID.fullmatch(entry.name))
+
+    def holder(self, run_id: str) -> int | None:
+        """The pid of the process that holds a run's lock, asked of the kernel; None when free.
+
+        The lock is not touched, since even trying it could get in an actor's way.
+        """
+        lock = self.run_dir(run_id) / LOCK
+        try:
+            facts = lock.stat()
+            table = Path("/proc/locks").read_text()
+        except OSError:
+            return None
+        device = f"{os.major(facts.st_dev):02x}:{os.minor(facts.st_dev):02x}:{facts.st_ino}"
+        for line in table.splitlines():
+            fields = line.split()
+            if "FLOCK" in fields and device in fields:
+                return int(fields[fields.index(device) - 1])
+        return None
+
+
+def new_run_id() -> str:
+    """A new name: short enough to type."""
+    return f"r{secrets.token_hex(3)}"
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    """Write a file that is either whole or not there, whenever the power goes."""
+    new = path.with_suffix(".new")
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        for folder in (path.parent, path.parent.parent):
+            directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+    except OSError as error:
+        raise StateError(f"cannot write {path}: {error.strerror}; make room and retry") from None
+
+
