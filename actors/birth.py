@@ -1,0 +1,146 @@
+"""What a new process does to itself before it is an actor, and how it leaves.
+
+Both spawners end here: the zygote's child right after the fork, the plain one right after the
+exec. From here on nothing tells them apart: the channel is descriptor 3, output goes to the log,
+and the process leads a session of its own.
+"""
+
+import contextlib
+import fcntl
+import gc
+import importlib
+import os
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from actors import prctl
+from actors.custodian import MARKER
+
+CHANNEL_FD = 3
+"""Where a main finds its stream socket to the supervisor."""
+
+UNCAUGHT_STATUS = 70
+"""Exit status after an exception that a main let through; the traceback is in the log."""
+
+ROLES = {"actor": "actors.actor:main", "provider": "actors.testing.provider:main"}
+
+_OOM_SCORE_ADDED = 500
+_FILES_MAX = 1 << 20
+
+Main = Callable[[int], int]
+
+
+def main_path(role: str) -> str:
+    """Where a role's main is, as ``module:function``; raises ValueError for an unknown role."""
+    path = ROLES.get(role, role)
+    if ":" not in path:
+        raise ValueError(f"unknown role {role!r}; known roles: {', '.join(ROLES)}")
+    return path
+
+
+def find(path: str) -> Callable[..., int]:
+    """Import the function that ``module:function`` names."""
+    module, _, function = path.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def live(
+    role: str,
+    name: str,
+    channel_fd: int,
+    log_fd: int,
+    zygote_pid: int | None = None,
+    env: Mapping[str, str] | None = None,
+) -> NoReturn:
+    """Become the process that a role names, run its main, and exit with what it returns.
+
+    With ``zygote_pid`` it dies with that zygote, which sweeps its tools. Without one nobody would,
+    so it lives on to end them itself when it finds its channel closed.
+    """
+    status: object = UNCAUGHT_STATUS
+    try:
+        os.environ.update(env or {})
+        _settle(name, channel_fd, log_fd, zygote_pid)
+        status = find(main_path(role))(CHANNEL_FD)
+    except SystemExit as leaving:
+        status = leaving.code
+    # The process's own border: above it a fork of the zygote would go on as a second zygote.
+    except BaseException:
+        with contextlib.suppress(OSError, ValueError):
+            traceback.print_exc()
+    finally:
+        _leave(status)
+
+
+def _settle(name: str, channel_fd: int, log_fd: int, zygote_pid: int | None) -> None:
+    if zygote_pid is not None:
+        prctl.die_with_parent(signal.SIGKILL)
+        # The zygote may have died before the line above. Compared with its own pid, never with 1:
+        # in a container its heir may have any number.
+        if os.getppid() != zygote_pid:
+            os._exit(0)
+    if os.getsid(0) != os.getpid():
+        os.setsid()
+    _default_signals()
+    _place_descriptors(channel_fd, log_fd)
+    prctl.rename(name)
+    os.environ[MARKER] = str(os.getpid())
+    _offer_to_oom_killer()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Last of the settings: afterwards /proc/self belongs to root.
+    prctl.forbid_dumps()
+    gc.enable()
+
+
+def _default_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+    # These two as a fresh interpreter has them: trio looks for the first, and a closed pipe shall
+    # be an error in a task, not the end of the process.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _place_descriptors(channel_fd: int, log_fd: int) -> None:
+    null_fd = os.open(os.devnull, os.O_RDONLY)
+    # Moved above all targets first, so that no dup2 overwrites a source of the next.
+    sources = [
+        fcntl.fcntl(fd, fcntl.F_DUPFD, CHANNEL_FD + 1) for fd in (null_fd, log_fd, channel_fd)
+    ]
+    null_fd, log_fd, channel_fd = sources
+    os.dup2(null_fd, 0)
+    os.dup2(log_fd, 1)
+    os.dup2(log_fd, 2)
+    # A tool shall not inherit the channel.
+    os.dup2(channel_fd, CHANNEL_FD, inheritable=False)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.closerange(CHANNEL_FD + 1, min(soft, _FILES_MAX) if soft > 0 else _FILES_MAX)
+
+
+def _offer_to_oom_killer() -> None:
+    # Actors can be resumed and the supervisor cannot, so they are the ones to go; not fatal where
+    # the file is missing.
+    score = Path("/proc/self/oom_score_adj")
+    with contextlib.suppress(OSError, ValueError):
+        score.write_text(str(min(1000, int(score.read_text()) + _OOM_SCORE_ADDED)))
+
+
+def _leave(status: object) -> NoReturn:
+    """Flush and go at once: a hung worker thread must not hold the exit."""
+    try:
+        if status is not None and not isinstance(status, int):
+            sys.stderr.write(f"{status}\n")
+            status = 1
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+    finally:
+        os._exit(status & 0xFF if isinstance(status, int) else 0)

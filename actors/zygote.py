@@ -1,0 +1,228 @@
+"""The fork server: a warm, single-threaded process that makes actors in milliseconds.
+
+Run as ``python -P -m actors.zygote FD PRELOAD...``, where FD is its end of a SOCK_SEQPACKET pair
+and each preload is a module to import, or a ``module:function`` to call. It has no threads, no
+event loop and no locks: it polls its control socket and a SIGCHLD pipe. It is the custodian of the
+actors' tools, and when its supervisor is gone it sees to it that nothing stays behind.
+"""
+
+import gc
+import importlib
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from actors import custodian, prctl
+from actors.birth import find, live
+from actors.control import (
+    FDS_MAX,
+    PACKET_MAX,
+    Exited,
+    Failed,
+    FromZygote,
+    Ready,
+    Spawn,
+    Spawned,
+    Unfit,
+    encode,
+    received_fds,
+    rights,
+)
+
+GRACE_SECONDS = 2.0
+"""How long actors may save and leave by themselves once the supervisor is gone."""
+
+
+class Zygote:
+    """The serving half: one control socket, a set of living actors."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._actors: set[int] = set()
+        self._decoder = msgspec.msgpack.Decoder(Spawn)
+        self._wakeup, self._wakeup_sender = socket.socketpair()
+        for end in (self._wakeup, self._wakeup_sender):
+            end.setblocking(False)
+
+    def serve(self) -> None:
+        """Spawn and reap until the supervisor closes the control socket, then end what is left."""
+        # Without a handler of Python's no byte is written to the pipe.
+        signal.signal(signal.SIGCHLD, _heard)
+        signal.set_wakeup_fd(self._wakeup_sender.fileno(), warn_on_full_buffer=False)
+        self.send(Ready(time.process_time()))
+        poller = select.poll()
+        poller.register(self._wakeup, select.POLLIN)
+        poller.register(self._control, select.POLLIN)
+        try:
+            while True:
+                ready = {fd for fd, _ in poller.poll()}
+                if self._wakeup.fileno() in ready:
+                    for report in self._reap():
+                        self.send(report)
+                if self._control.fileno() in ready and not self._receive():
+                    break
+        except ConnectionError:
+            pass  # An answer found nobody to take it: the supervisor is gone.
+        self._wind_up()
+
+    def send(self, packet: FromZygote, fds: Sequence[int] = ()) -> None:
+        """Send one packet; raises ConnectionError when the supervisor is gone."""
+        self._control.sendmsg([encode(packet)], rights(list(fds)))
+
+    def _receive(self) -> bool:
+        """Handle one packet; False at the end of the connection."""
+        room = socket.CMSG_LEN(FDS_MAX * 4)
+        data, ancillary, _, _ = self._control.recvmsg(PACKET_MAX, room, socket.MSG_CMSG_CLOEXEC)
+        fds = received_fds(ancillary)
+        try:
+            if not data:
+                return False
+            request = self._decoder.decode(data)
+            if len(fds) != FDS_MAX:
+                self.send(Failed(request.id, "the zygote has no room for more open files"))
+            else:
+                self._spawn(request, *fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return True
+
+    def _spawn(self, request: Spawn, channel_fd: int, log_fd: int) -> None:
+        # What is unflushed here would be printed again by every child.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        zygote_pid = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self.send(Failed(request.id, f"no process could be made: {error.strerror}"))
+            return
+        if pid == 0:
+            # The child closes these numbers and reuses them, so no object may close them later.
+            for end in (self._control, self._wakeup, self._wakeup_sender):
+                end.detach()
+            live(request.role, request.name, channel_fd, log_fd, zygote_pid, request.env)
+        self._actors.add(pid)
+        try:
+            # Opened before anybody can reap it, so it cannot name a stranger.
+            pidfd = os.pidfd_open(pid)
+        except OSError as error:
+            os.kill(pid, signal.SIGKILL)
+            self.send(Failed(request.id, f"the process cannot be watched: {error.strerror}"))
+            return
+        try:
+            self.send(Spawned(request.id, pid), [pidfd])
+        finally:
+            os.close(pidfd)
+
+    def _reap(self) -> list[Exited]:
+        """Collect every dead child, sweep after the actors among them, and tell of these."""
+        # Drained before the reaping: a later signal finds an empty pipe and wakes us again.
+        while self._drained():
+            pass
+        ended: dict[int, tuple[int, resource.struct_rusage]] = {}
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if pid in self._actors:
+                self._actors.remove(pid)
+                ended[pid] = (status, usage)
+        if not ended:
+            return []
+        swept = custodian.sweep(ended, spare=self._actors)
+        return [
+            Exited(pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss, swept[pid])
+            for pid, (status, usage) in ended.items()
+        ]
+
+    def _drained(self) -> bool:
+        try:
+            return bool(self._wakeup.recv(4096))
+        except BlockingIOError:
+            return False
+
+    def _wind_up(self) -> None:
+        """Give the actors, whose channels are closed too, some grace; then kill, reap and sweep."""
+        self._reap_until(time.monotonic() + GRACE_SECONDS)
+        for pid in self._actors:
+            os.kill(pid, signal.SIGKILL)
+        self._reap_until(time.monotonic() + GRACE_SECONDS)
+
+    def _reap_until(self, deadline: float) -> None:
+        poller = select.poll()
+        poller.register(self._wakeup, select.POLLIN)
+        self._reap()
+        while self._actors and (left := deadline - time.monotonic()) > 0:
+            poller.poll(left * 1000)
+            self._reap()
+
+
+def _heard(*_: object) -> None:
+    """Do nothing: the wakeup pipe has the news."""
+
+
+def warm_up(preload: Sequence[str]) -> None:
+    """Import each module, call each ``module:function``, and freeze the heap for sharing."""
+    for entry in preload:
+        if ":" in entry:
+            find(entry)()
+        else:
+            importlib.import_module(entry)
+    # Frozen objects are never visited by a collection, so their pages stay shared with the actors.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+
+def self_check() -> str | None:
+    """What this machine or process lacks for forking actors safely, in words."""
+    tasks = len(list(Path("/proc/self/task").iterdir()))
+    if tasks != 1:
+        return f"the preload left {tasks - 1} threads running, and forking would lose them"
+    if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
+        return "/proc shows no list of children, so orphans could not be found"
+    try:
+        prctl.adopt_orphans()
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError as error:
+        return f"the kernel refuses: {error}"
+    return None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Warm up, report, serve."""
+    prctl.rename("exeunt-zygote")
+    # Ctrl-C and a closed terminal concern the supervisor, which tells us by closing the control.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    control = socket.socket(fileno=int(arguments[0]))
+    control.set_inheritable(False)
+    zygote = Zygote(control)
+    try:
+        warm_up(arguments[1:])
+    except Exception as error:
+        traceback.print_exc()
+        zygote.send(Unfit(f"{type(error).__name__}: {error}"[:1000], preload=True))
+        return 1
+    if words := self_check():
+        zygote.send(Unfit(words, preload=False))
+        return 1
+    zygote.serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

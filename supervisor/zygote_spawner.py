@@ -1,0 +1,300 @@
+"""Spawning through the zygote: processes in milliseconds, forked by a warm one.
+
+``Life`` is one zygote process from its start to its burial; ``ZygoteSpawner`` has at most one of
+them and starts the next when a spawn finds the last one dead. Actors die with their zygote
+(PDEATHSIG), so a burial waits for all of them before it sweeps: only then are their tools ours.
+"""
+
+import itertools
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import trio
+
+from actors import custodian
+from actors.control import (
+    PACKET_MAX,
+    Exited,
+    Failed,
+    FromZygote,
+    Ready,
+    Spawn,
+    Spawned,
+    Unfit,
+    encode,
+    received_fds,
+    rights,
+)
+from supervisor.pidfd import Pidfd
+from supervisor.spawned import Exit, Process, SpawnError, exit_of, exit_of_child
+
+READY_SECONDS = 60.0
+"""Longest warm-up of a zygote."""
+
+REPORT_SECONDS = 10.0
+"""How long after a process's death its report may take; then the zygote is stuck and is killed."""
+
+CLOSE_SECONDS = 3.0
+"""How long a zygote may take to leave before it is killed; longer than its actors' grace."""
+
+BURIAL_SECONDS = 15.0
+
+_log = logging.getLogger("exeunt.spawner")
+
+
+class ZygoteUnfit(SpawnError):
+    """This machine cannot run a zygote; the plain spawner can do its work."""
+
+
+class _Birth:
+    """A spawn that waits for the zygote's answer."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = trio.SocketStream(trio.socket.from_stdlib_socket(channel))
+        self.process: Process | None = None
+        self.failure = "the zygote died"
+        self.abandoned = False
+        self.answered = trio.Event()
+
+    def answer(self, process: Process | None, failure: str = "") -> None:
+        self.process = process
+        self.failure = failure or self.failure
+        self.answered.set()
+        if self.abandoned and process is not None:
+            process.kill()
+
+    def abandon(self) -> None:
+        self.abandoned = True
+        self.channel.socket.close()
+        if self.process is not None:
+            self.process.kill()
+
+
+class Life:
+    """One zygote process: its control socket, its actors, the births under way."""
+
+    def __init__(
+        self, nursery: trio.Nursery, preload: Sequence[str], env: Mapping[str, str]
+    ) -> None:
+        self.over = False
+        self.cpu_seconds = 0.0
+        self._nursery = nursery
+        self._processes: dict[int, Process] = {}
+        self._births: dict[int, _Birth] = {}
+        self._ids = itertools.count(1)
+        self._decoder: msgspec.msgpack.Decoder[FromZygote] = msgspec.msgpack.Decoder(FromZygote)
+        # The end is decided by close, never by whose task is cancelled: a Stop is performed while
+        # everything around it is being cancelled, and it needs the reports.
+        self._scope = trio.CancelScope(shield=True)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._control = trio.socket.from_stdlib_socket(ours)
+            try:
+                self._popen, self._pidfd = _start(theirs.fileno(), preload, env)
+            except BaseException:
+                self._control.close()
+                raise
+
+    @property
+    def pid(self) -> int:
+        """The zygote's pid."""
+        return self._popen.pid
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Wait until it is warm (then ``started``), hear it to its end, bury it.
+
+        Raises SpawnError, before ``started`` only.
+        """
+        try:
+            with trio.move_on_after(READY_SECONDS) as limit:
+                await self._hear_ready()
+            if limit.cancelled_caught:
+                raise ZygoteUnfit(f"the zygote was not ready after {READY_SECONDS:.0f} s")
+            task_status.started()
+            with self._scope:
+                while (received := await self._receive()) is not None:
+                    self._handle(*received)
+        finally:
+            self.over = True
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + BURIAL_SECONDS):
+                await self._bury()
+            for process in self._processes.values():
+                process.finish(Exit())
+
+    async def spawn(self, role: str, name: str, log_fd: int, env: Mapping[str, str]) -> Process:
+        """Ask for a process and wait for it; raises SpawnError, OSError."""
+        ours, theirs = socket.socketpair()
+        birth = _Birth(ours)
+        number = next(self._ids)
+        self._births[number] = birth
+        try:
+            with theirs:
+                packet = encode(Spawn(number, role, name, dict(env)))
+                try:
+                    await self._control.sendmsg([packet], rights([theirs.fileno(), log_fd]))
+                except BaseException:
+                    del self._births[number]
+                    raise
+            await birth.answered.wait()
+            if birth.process is None:
+                raise SpawnError(birth.failure)
+        except BaseException:
+            birth.abandon()
+            raise
+        return birth.process
+
+    async def close(self) -> None:
+        """Kill what lives, wait until it is reported, and let the zygote go."""
+        for process in self._processes.values():
+            process.kill()
+        for process in list(self._processes.values()):
+            await process.wait()
+        self._control.shutdown(socket.SHUT_WR)
+
+    def abort(self) -> None:
+        """Listen no longer: the zygote and what lives is buried within ``BURIAL_SECONDS``."""
+        self._scope.cancel()
+
+    async def _hear_ready(self) -> None:
+        received = await self._receive()
+        match received and received[0]:
+            case Ready(cpu_seconds=cpu_seconds):
+                self.cpu_seconds = cpu_seconds
+            case Unfit(words=words, preload=True):
+                raise SpawnError(f"a module that actors need cannot be loaded: {words}")
+            case Unfit(words=words):
+                raise ZygoteUnfit(words)
+            case _:
+                raise ZygoteUnfit("the zygote ended before it was ready")
+
+    async def _receive(self) -> tuple[FromZygote, list[int]] | None:
+        """The next packet and its descriptors; None at the end."""
+        while True:
+            try:
+                data, ancillary, _, _ = await self._control.recvmsg(
+                    PACKET_MAX, socket.CMSG_LEN(4), socket.MSG_CMSG_CLOEXEC
+                )
+            except ConnectionResetError:
+                # It died with a packet of ours unread. The error is told once, and behind it may be
+                # packets that it sent before.
+                continue
+            return (self._decoder.decode(data), received_fds(ancillary)) if data else None
+
+    def _handle(self, packet: FromZygote, fds: list[int]) -> None:
+        match packet:
+            case Spawned(id=number, pid=pid):
+                birth = self._births.pop(number)
+                if fds:
+                    self._born(birth, pid, fds[0])
+                else:
+                    # The kernel found no free number for the pidfd. The process ends by itself, for
+                    # its channel is closed, and its report will be of an unknown pid.
+                    birth.answer(None, "too many open files to watch another process")
+            case Failed(id=number, words=words):
+                self._births.pop(number).answer(None, words)
+            case Exited(pid=pid):
+                if (process := self._processes.pop(pid, None)) is not None:
+                    process.finish(
+                        exit_of(packet.status, packet.cpu_seconds, packet.max_rss_kib, packet.swept)
+                    )
+            case Ready() | Unfit():
+                raise AssertionError(f"{packet} from a zygote that serves already")
+
+    def _born(self, birth: _Birth, pid: int, pidfd: int) -> None:
+        process = Process(birth.channel, Pidfd(pid, pidfd))
+        self._processes[pid] = process
+        self._nursery.start_soon(self._watch, process)
+        birth.answer(process)
+
+    async def _watch(self, process: Process) -> None:
+        """See to it that a death is followed by its report."""
+        with trio.CancelScope(shield=True):
+            await process.pidfd.dead()
+            with trio.move_on_after(REPORT_SECONDS):
+                await process.wait()
+                return
+            if not self.over:
+                _log.error("The zygote has not reported the end of %r and is killed.", process)
+                self._popen.kill()
+
+    async def _bury(self) -> None:
+        """Reap the zygote and the actors that died with it, then sweep what their tools left."""
+        self._control.close()
+        with trio.move_on_after(CLOSE_SECONDS):
+            await self._pidfd.dead()
+        self._popen.kill()
+        await self._pidfd.dead()
+        self._popen.wait()
+        self._pidfd.close()
+        for birth in self._births.values():
+            birth.answer(None)
+        # PDEATHSIG has killed them all, but for one that was not far enough to ask for it.
+        for process in self._processes.values():
+            process.kill()
+        reaped = {pid: await process.pidfd.reap() for pid, process in self._processes.items()}
+        swept = await trio.to_thread.run_sync(custodian.sweep, list(reaped)) if reaped else {}
+        for pid, process in self._processes.items():
+            process.finish(exit_of_child(reaped[pid], swept[pid]))
+        self._processes.clear()
+
+
+def _start(
+    control_fd: int, preload: Sequence[str], env: Mapping[str, str]
+) -> tuple[subprocess.Popen[bytes], Pidfd]:
+    # Popen and not trio.open_process: that forks from a worker thread. A session of its own keeps
+    # the terminal's signals away before the zygote can ignore them.
+    popen = subprocess.Popen(
+        [sys.executable, "-P", "-m", "actors.zygote", str(control_fd), *preload],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=[control_fd],
+        env=env,
+        start_new_session=True,
+    )
+    try:
+        return popen, Pidfd.of_child(popen.pid)
+    except OSError:
+        popen.kill()
+        popen.wait()
+        raise
+
+
+class ZygoteSpawner:
+    """Spawns through a zygote, and through a new one after the old one has died."""
+
+    def __init__(
+        self, nursery: trio.Nursery, preload: Sequence[str], env: Mapping[str, str]
+    ) -> None:
+        self._nursery = nursery
+        self._preload = preload
+        self._env = env
+        self._life: Life | None = None
+        self._starting = trio.Lock()
+
+    async def living(self) -> Life:
+        """The zygote that serves, started if there is none; raises SpawnError, OSError."""
+        async with self._starting:
+            if self._life is None or self._life.over:
+                life = Life(self._nursery, self._preload, self._env)
+                await self._nursery.start(life.run)
+                self._life = life
+            return self._life
+
+    async def spawn(self, role: str, name: str, log_fd: int, env: Mapping[str, str]) -> Process:
+        """Fork a process from the zygote; raises SpawnError, OSError."""
+        life = await self.living()
+        return await life.spawn(role, name, log_fd, env)
+
+    async def close(self) -> None:
+        """Kill and reap what is left, the zygote last."""
+        if self._life is not None and not self._life.over:
+            await self._life.close()
+
+    def abort(self) -> None:
+        """Give up waiting for reports."""
+        if self._life is not None:
+            self._life.abort()
