@@ -77,12 +77,10 @@ class Tool:
         assert self.plain
         return self.function(**self._keywords(context, arguments))
 
-    async def probe_outcome(
-        self, context: ToolContext, arguments: Arguments, key: str
-    ) -> ProbeAnswer:
+    async def ask_probe(self, arguments: Arguments, key: str) -> ProbeAnswer:
         """Ask whether a call cut off earlier has happened; a probe that fails does not know."""
         assert self.probe is not None
-        keywords = {**self._keywords(context, arguments), "key": key}
+        keywords = {**arguments.values, "key": key}
         answer: object = None
         # Whatever a probe raises, the answer is only that nobody knows.
         with trio.move_on_after(self.timeout_seconds), contextlib.suppress(Exception):
@@ -135,8 +133,8 @@ def tool(
         timeout_s: seconds after which a call is stopped.
         name: what the model calls it, instead of the function's name.
         description: what the model reads, instead of the docstring's first paragraph.
-        probe: a function, async or plain, of the same parameters and ``key``, that looks whether
-            a call has happened and answers ``done``, ``not_done`` or ``unknown``.
+        probe: a function, async or plain, of the arguments as keywords and ``key``, that looks
+            whether a call has happened and answers ``done``, ``not_done`` or ``unknown``.
 
     Raises:
         TypeError: the signature has no schema, or the flags contradict each other.
@@ -228,9 +226,9 @@ class Catalogue:
         return cls(available[name] for name in spec.names)
 
     @property
-    def listing(self) -> str:
-        """The names in order, as a model that asked for another one is told them."""
-        return ", ".join(self._tools) or "none"
+    def names(self) -> tuple[str, ...]:
+        """The names in order, for a model that asked for another one."""
+        return tuple(self._tools)
 
     def get(self, name: str) -> Tool | None:
         """The tool of that name, if the run has it."""

@@ -291,7 +291,7 @@ async def test_a_probe_answers_whether_a_call_has_happened(answer, expected):
     for probe in (look, look_plainly):
         made = tool(probe=probe)(send)
         arguments = made.parse('{"text": "hi"}')
-        assert await made.probe_outcome(context_with(), arguments, "k") == expected
+        assert await made.ask_probe(arguments, "k") == expected
     assert seen == [("hi", "k")] * 2
 
 
@@ -312,7 +312,7 @@ async def test_a_probe_that_fails_or_hangs_does_not_know(autojump_clock):
     for probe in (fail, hang):
         made = tool(probe=probe)(send)
         arguments = made.parse('{"text": "hi"}')
-        assert await made.probe_outcome(context_with(), arguments, "k") == "unknown"
+        assert await made.ask_probe(arguments, "k") == "unknown"
 
 
 # Results.
@@ -412,7 +412,7 @@ def test_a_catalogue_keeps_the_order_of_the_spec(tmp_path, modules):
     spec = spec_of(tmp_path, "two", "read_file", "one", modules=("exeunt_one",), workspace=True)
     catalogue = Catalogue.load(spec)
     assert [made.name for made in catalogue] == ["two", "read_file", "one"]
-    assert catalogue.listing == "two, read_file, one"
+    assert catalogue.names == ("two", "read_file", "one")
     assert len(catalogue) == 3
     assert catalogue.get("two") is not None
     assert catalogue.get("three") is None
@@ -435,7 +435,7 @@ def test_a_catalogue_keeps_the_order_of_the_spec(tmp_path, modules):
 def test_a_run_without_tools_has_an_empty_catalogue():
     """Nothing is imported for it."""
     catalogue = Catalogue.load(ToolsSpec())
-    assert (catalogue.tools_json(), catalogue.listing) == (b"[]", "none")
+    assert (catalogue.tools_json(), catalogue.names) == (b"[]", ())
 
 
 def test_a_digest_changes_with_what_the_model_is_told():
@@ -451,13 +451,13 @@ def test_a_tool_imported_by_two_modules_is_one(tmp_path, modules):
     modules("exeunt_one", ONE)
     modules("exeunt_again", "from exeunt_one import one")
     spec = spec_of(tmp_path, "one", modules=("exeunt_one", "exeunt_again"))
-    assert Catalogue.load(spec).listing == "one"
+    assert Catalogue.load(spec).names == ("one",)
 
 
 def test_tools_that_no_module_holds_can_be_added(tmp_path):
     """A tool with a run behind it is made from the configuration."""
     catalogue = Catalogue.load(spec_of(tmp_path, "send"), further=[tool(send)])
-    assert catalogue.listing == "send"
+    assert catalogue.names == ("send",)
 
 
 @pytest.mark.parametrize(
