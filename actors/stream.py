@@ -23,6 +23,11 @@ from actors.reply import (
 )
 
 
+CALLS_MAX = 1000
+"""Calls of one reply; a stream with more comes from a broken server."""
+_DOUBTS_MAX = 100  # Arguments full of "}{" in strings must not be parsed again at each of them.
+
+
 class _OpenCall:
     """A tool call whose arguments are still arriving."""
 
@@ -31,11 +36,12 @@ class _OpenCall:
         self.id = call_id
         self.name = name
         self.arguments: list[str] = []
+        self._doubts = 0
 
     def is_followed_by(self, piece: str) -> bool:
         """Whether a piece of arguments begins another object, this call's being whole."""
         # Inside one object "}" and "{" are neighbours only within a string, so parsing is rare.
-        if not piece.lstrip().startswith("{"):
+        if not piece.lstrip().startswith("{") or self._doubts >= _DOUBTS_MAX:
             return False
         last = next((part for part in reversed(self.arguments) if part.strip()), "")
         if not last.rstrip().endswith("}"):
@@ -43,6 +49,7 @@ class _OpenCall:
         try:
             msgspec.json.decode("".join(self.arguments), type=dict[str, msgspec.Raw])
         except (msgspec.MsgspecError, RecursionError):
+            self._doubts += 1
             return False
         return True
 
@@ -142,6 +149,8 @@ class StreamAssembly:
         return None if last and last.id and call_id else last
 
     def _open(self, index: int | None, call_id: str, name: str) -> _OpenCall:
+        if len(self._calls) >= CALLS_MAX:
+            raise broken(f"the reply holds over {CALLS_MAX} tool calls")
         call = _OpenCall(index, call_id, name)
         self._calls.append(call)
         return call

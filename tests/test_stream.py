@@ -199,6 +199,19 @@ def test_calls_are_put_together_from_their_pieces(pieces, calls):
     assert calls_of(*pieces) == calls
 
 
+def test_a_stream_of_endless_calls_is_refused():
+    """A server that opens call after call is broken."""
+    with pytest.raises(ProviderError, match="over 1000 tool calls"):
+        read(*(call("", name="f", call_id=str(i)) for i in range(1001)))
+
+
+def test_braces_in_strings_do_not_cost_more_and_more():
+    """Each doubt is a parse, so there is an end to doubting; the arguments stay whole."""
+    pieces = ['{"t":"', *["{}"] * 500, '"}']
+    ((_, _, arguments),) = calls_of(*(call(part, name="f", call_id="a") for part in pieces))
+    assert arguments == "".join(pieces)
+
+
 def test_chunks_with_nothing_in_them_are_harmless():
     """No delta, null delta, no choices, a chunk that is no object: none changes the reply."""
     empty = [{}, {"choices": None}, {"choices": [{}]}, {"choices": [{"delta": None}]}, None, 3, []]
