@@ -22,7 +22,6 @@ from actors.reply import (
     content_text,
 )
 
-
 CALLS_MAX = 1000
 """Calls of one reply; a stream with more comes from a broken server."""
 _DOUBTS_MAX = 100  # Arguments full of "}{" in strings must not be parsed again at each of them.
