@@ -77,12 +77,9 @@ class _Birth:
 class Life:
     """One zygote process: its control socket, its actors, the births under way."""
 
-    def __init__(
-        self, nursery: trio.Nursery, preload: Sequence[str], env: Mapping[str, str]
-    ) -> None:
+    def __init__(self, preload: Sequence[str], env: Mapping[str, str]) -> None:
         self.over = False
         self.cpu_seconds = 0.0
-        self._nursery = nursery
         self._processes: dict[int, Process] = {}
         self._births: dict[int, _Birth] = {}
         self._ids = itertools.count(1)
@@ -116,8 +113,10 @@ class Life:
                 raise ZygoteUnfit(f"the zygote was not ready after {READY_SECONDS:.0f} s")
             task_status.started()
             with self._scope:
-                while (received := await self._receive()) is not None:
-                    self._handle(*received)
+                async with trio.open_nursery() as watches:
+                    while (received := await self._receive()) is not None:
+                        self._handle(*received, watches)
+                    watches.cancel_scope.cancel()
         finally:
             self.over = True
             with trio.CancelScope(shield=True, deadline=trio.current_time() + BURIAL_SECONDS):
@@ -184,12 +183,15 @@ class Life:
                 continue
             return (self._decoder.decode(data), received_fds(ancillary)) if data else None
 
-    def _handle(self, packet: FromZygote, fds: list[int]) -> None:
+    def _handle(self, packet: FromZygote, fds: list[int], watches: trio.Nursery) -> None:
         match packet:
             case Spawned(id=number, pid=pid):
                 birth = self._births.pop(number)
                 if fds:
-                    self._born(birth, pid, fds[0])
+                    process = Process(birth.channel, Pidfd(pid, fds[0]))
+                    self._processes[pid] = process
+                    watches.start_soon(self._watch, process)
+                    birth.answer(process)
                 else:
                     # The kernel found no free number for the pidfd. The process ends by itself, for
                     # its channel is closed, and its report will be of an unknown pid.
@@ -204,22 +206,14 @@ class Life:
             case Ready() | Unfit():
                 raise AssertionError(f"{packet} from a zygote that serves already")
 
-    def _born(self, birth: _Birth, pid: int, pidfd: int) -> None:
-        process = Process(birth.channel, Pidfd(pid, pidfd))
-        self._processes[pid] = process
-        self._nursery.start_soon(self._watch, process)
-        birth.answer(process)
-
     async def _watch(self, process: Process) -> None:
         """See to it that a death is followed by its report."""
-        with trio.CancelScope(shield=True):
-            await process.pidfd.dead()
-            with trio.move_on_after(REPORT_SECONDS):
-                await process.wait()
-                return
-            if not self.over:
-                _log.error("The zygote has not reported the end of %r and is killed.", process)
-                self._popen.kill()
+        await process.pidfd.dead()
+        with trio.move_on_after(REPORT_SECONDS):
+            await process.wait()
+            return
+        _log.error("The zygote has not reported the end of %r and is killed.", process)
+        self._popen.kill()
 
     async def _bury(self) -> None:
         """Reap the zygote and the actors that died with it, then sweep what their tools left."""
@@ -279,7 +273,7 @@ class ZygoteSpawner:
         """The zygote that serves, started if there is none; raises SpawnError, OSError."""
         async with self._starting:
             if self._life is None or self._life.over:
-                life = Life(self._nursery, self._preload, self._env)
+                life = Life(self._preload, self._env)
                 await self._nursery.start(life.run)
                 self._life = life
             return self._life

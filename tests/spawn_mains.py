@@ -1,0 +1,127 @@
+"""Mains for processes that the spawner tests start: each takes its channel's descriptor."""
+
+import contextlib
+import gc
+import json
+import os
+import random
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+
+def _channel(fd: int) -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=fd)
+
+
+def _until_eof(channel: socket.socket) -> None:
+    while channel.recv(100):
+        pass
+
+
+def hello(fd: int) -> int:
+    """Say hello, stay until the channel is closed, leave with status 3."""
+    channel = _channel(fd)
+    channel.sendall(b"hello")
+    _until_eof(channel)
+    return 3
+
+
+def describe(fd: int) -> int:
+    """Send what this process looks like from inside, as JSON."""
+    channel = _channel(fd)
+    open_fds: list[int] = []
+    for number in range(64):
+        with contextlib.suppress(OSError):
+            os.fstat(number)
+            open_fds.append(number)
+    facts = {
+        "pid": os.getpid(),
+        "session": os.getsid(0),
+        "marker": os.environ.get("EXEUNT_ACTOR"),
+        "open_fds": open_fds,
+        "channel_inheritable": os.get_inheritable(fd),
+        "stdin": sys.stdin.read(),
+        "core_limit": resource.getrlimit(resource.RLIMIT_CORE),
+        "environment": dict(os.environ),
+        "gc": gc.isenabled(),
+        "random": random.random(),
+        "sigint": signal.getsignal(signal.SIGINT) is signal.default_int_handler,
+        "sigterm": signal.getsignal(signal.SIGTERM) == signal.SIG_DFL,
+        "sigchld": signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL,
+        "wakeup_fd": signal.set_wakeup_fd(-1),
+        "threads": threading.active_count(),
+        "cwd": os.getcwd(),
+    }
+    channel.sendall(json.dumps(facts).encode())
+    channel.shutdown(socket.SHUT_WR)
+    _until_eof(channel)
+    return 0
+
+
+def speak(fd: int) -> int:
+    """Write to both outputs without a flush."""
+    sys.stdout.write("to stdout\n")
+    sys.stderr.write("to stderr\n")
+    return 0
+
+
+def fail(fd: int) -> int:
+    raise RuntimeError("boom")
+
+
+def leave(fd: int) -> int:
+    raise SystemExit(4)
+
+
+def with_tools(fd: int) -> int:
+    """Start a tool in its own session and a daemon, tell their pids, leave at the end of input."""
+    channel = _channel(fd)
+    tool = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    script = "(setsid sleep 600 & echo $!) & wait"
+    daemon = subprocess.run(
+        ["sh", "-c", script.replace("sleep 600", "sleep 600 >/dev/null")],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        check=True,
+    )
+    channel.sendall(json.dumps([tool.pid, int(daemon.stdout)]).encode())
+    _until_eof(channel)
+    return 0
+
+
+def with_fork(fd: int) -> int:
+    """Leave a child behind that was forked and never exec'ed, so that it shows no marker."""
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+        os._exit(0)
+    _channel(fd).sendall(json.dumps([pid]).encode())
+    return 0
+
+
+def wedged(fd: int) -> int:
+    """Like with_tools, but deaf: neither the end of input nor SIGTERM ends it."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    channel = _channel(fd)
+    tool = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    channel.sendall(json.dumps([os.getpid(), tool.pid]).encode())
+    while True:
+        signal.pause()
+
+
+def start_thread() -> int:
+    """A preload that leaves a thread running."""
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    return 0
+
+
+def forbid_processes() -> int:
+    """A preload after which the zygote may not fork."""
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    if os.geteuid() == 0:
+        os.setuid(65534)
+    return 0
