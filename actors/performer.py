@@ -149,7 +149,7 @@ class Performer:
         await record.add(self._replied(ask, reply), barrier=True)
 
     def _failed(self, ask: Ask, error: ProviderError) -> AskFailed:
-        attempt = len(self._record.state.ask_failures) + 1
+        attempt = len(self._record.state.ask_failures)
         wait = delay(attempt, error.retry_after_seconds, self._rng)
         return AskFailed(
             turn=ask.turn,

@@ -25,7 +25,6 @@ from supervisor.state_dir import StateDir
 from supervisor.stop_socket import listen
 
 
-
 class RunRefused(Exception):
     """A run could not be gone on with, and nothing was changed; the words say what to do."""
 
@@ -41,7 +40,7 @@ class Supervisor:
         self, state_dir: StateDir, spawner: Spawner, nursery: trio.Nursery, listener: Listener
     ) -> None:
         self.state_dir = state_dir
-        self._spawner = spawner
+        self.spawner = spawner
         self._nursery = nursery
         self._listener = listener
         self._children: dict[str, Child] = {}
@@ -86,7 +85,7 @@ class Supervisor:
             why=why,
             shutdown_seconds=config.supervision.stop_grace_s,
         )
-        child = Child(self._spawner, start, self._listener)
+        child = Child(self.spawner, start, self._listener)
         if self._stopped:
             child.stop(*self._stopped)
         self._children[run_id] = child
@@ -122,7 +121,7 @@ class Supervisor:
         settings = settings_of(section, (config.folder,))
         key = repr(settings)
         if key not in self._providers:
-            scripted = Scripted(self._spawner, settings)
+            scripted = Scripted(self.spawner, settings)
             self._providers[key] = await self._nursery.start(scripted.serve)
         return self._providers[key]
 
@@ -137,9 +136,9 @@ class Supervisor:
         for child in self._children.values():
             child.kill()
 
-    def pids(self) -> dict[str, int | None]:
-        """The runs under way, and the process that performs each now."""
-        return {run_id: child.pid for run_id, child in self._children.items()}
+    def children(self) -> list[Child]:
+        """The runs under way."""
+        return list(self._children.values())
 
 
 @asynccontextmanager
@@ -172,5 +171,3 @@ async def open_supervisor(
             failure = group.exceptions[0]
         if failure is not None:
             raise failure
-
-
