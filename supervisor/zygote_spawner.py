@@ -80,6 +80,7 @@ class Life:
     def __init__(self, preload: Sequence[str], env: Mapping[str, str]) -> None:
         self.over = False
         self.cpu_seconds = 0.0
+        self._ready = False
         self._processes: dict[int, Process] = {}
         self._births: dict[int, _Birth] = {}
         self._ids = itertools.count(1)
@@ -111,6 +112,7 @@ class Life:
                 await self._hear_ready()
             if limit.cancelled_caught:
                 raise ZygoteUnfit(f"the zygote was not ready after {READY_SECONDS:.0f} s")
+            self._ready = True
             task_status.started()
             with self._scope:
                 async with trio.open_nursery() as watches:
@@ -152,7 +154,8 @@ class Life:
             process.kill()
         for process in list(self._processes.values()):
             await process.wait()
-        self._control.shutdown(socket.SHUT_WR)
+        if not self.over:
+            self._control.shutdown(socket.SHUT_WR)
 
     def abort(self) -> None:
         """Listen no longer: the zygote and what lives is buried within ``BURIAL_SECONDS``."""
@@ -218,6 +221,9 @@ class Life:
     async def _bury(self) -> None:
         """Reap the zygote and the actors that died with it, then sweep what their tools left."""
         self._control.close()
+        if not self._ready:
+            # It would hear of the closed socket only after its warm-up.
+            self._popen.kill()
         with trio.move_on_after(CLOSE_SECONDS):
             await self._pidfd.dead()
         self._popen.kill()

@@ -119,6 +119,12 @@ def start_thread() -> int:
     return 0
 
 
+def never_warm() -> int:
+    """A preload that does not come to an end."""
+    signal.pause()
+    return 0
+
+
 def forbid_processes() -> int:
     """A preload after which the zygote may not fork."""
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))

@@ -17,6 +17,7 @@ import pytest
 import trio
 import trio.testing
 
+from supervisor import spawner as spawner_module
 from supervisor import zygote_spawner
 from supervisor.spawner import Exit, Process, Spawner, SpawnError, open_spawner
 
@@ -385,6 +386,31 @@ async def test_a_stuck_zygote_is_killed_when_it_owes_a_report(
     assert "has not reported" in caplog.text
 
 
+async def test_a_spawn_has_a_time_limit_and_leaves_nothing(
+    log_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spawn that takes too long is an error, and what is born later is killed at once."""
+    monkeypatch.setattr(spawner_module, "SPAWN_SECONDS", 0.02)
+    async with spawning("zygote") as spawner:
+        os.kill(zygote_pid(spawner), signal.SIGSTOP)
+        with pytest.raises(SpawnError, match="no process was made within"):
+            await spawner.spawn("spawn_mains:wedged", "too late", log_fd)
+        os.kill(zygote_pid(spawner), signal.SIGCONT)
+        monkeypatch.setattr(spawner_module, "SPAWN_SECONDS", LIMIT_SECONDS)
+        process = await spawner.spawn("spawn_mains:speak", "in time", log_fd)
+        assert (await process.wait()).status == 0
+        await process.channel.aclose()
+    assert "too late" not in names_of_processes()
+
+
+async def test_a_cancelled_start_does_not_wait_for_the_warm_up() -> None:
+    """Whoever gives up while the zygote warms up is free at once."""
+    with trio.fail_after(1), trio.move_on_after(0.01) as patience:
+        async with open_spawner("zygote", preload=["spawn_mains:never_warm"]):
+            pass
+    assert patience.cancelled_caught
+
+
 async def test_the_zygote_ignores_the_terminals_signals(log_fd: int) -> None:
     """Ctrl-C, SIGTERM and SIGHUP are the supervisor's business."""
     async with spawning("zygote") as spawner:
@@ -476,3 +502,14 @@ async def test_a_plain_process_sees_its_supervisors_death_by_its_channel() -> No
     # Ending its tools would have been the actor's own part, which this main does not play.
     for pid in tools:
         os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+async def test_the_real_preload_leaves_a_zygote_that_can_fork(log_fd: int) -> None:
+    """What actors need is imported and warmed up without a thread, and an actor starts from it."""
+    async with open_spawner("zygote") as spawner:
+        assert zygote_pid(spawner) > 0
+        process = await spawner.spawn("actor", "real", log_fd)
+        await process.channel.aclose()
+        with trio.fail_after(LIMIT_SECONDS):
+            assert (await process.wait()).status == 0

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -50,7 +50,7 @@ class ControlEnd:
 
 
 @contextlib.contextmanager
-def zygote(*preload: str) -> Iterator[tuple[ControlEnd, "subprocess.Popen[bytes]"]]:
+def zygote(*preload: str) -> Generator[tuple[ControlEnd, "subprocess.Popen[bytes]"]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     paths = [str(HERE), os.environ.get("PYTHONPATH", "")]
     with ours, theirs:
