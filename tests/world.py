@@ -68,6 +68,8 @@ class World:
         self.base_url = ""
         self.api_key: str | None = None
         self.fs: Fs = Watched()
+        self.told: defaultdict[str, trio.Event] = defaultdict(trio.Event)
+        """An event for each type of trace line, set when one was written."""
         self.asked: list[Conversation] = []
         """What reached the script, each request once."""
         self.spec = RunSpec(
@@ -152,10 +154,13 @@ class World:
     ) -> Outcome:
         """Perform the run until it has an ending, with something else going on ``meanwhile``."""
         with trio.fail_after(LIMIT_SECONDS):
-            async with open_run(self.start(why, raised), self.fs) as run:
+            async with open_run(self.start(why, raised), self.fs, self._hear) as run:
                 outcome = await _perform(run, meanwhile)
         assert outcome == self.state.outcome
         return outcome
+
+    def _hear(self, line: bytes) -> None:
+        self.told[json.loads(line)["type"]].set()
 
     async def answer(
         self,
