@@ -1,5 +1,6 @@
 """The built-in scripts: each plays one thing that models do, over the examples' three files."""
 
+from actors.testing import chapters as chapters  # registers its scripts
 from actors.testing.faults import Fault, FaultKind
 from actors.testing.scripts import Call, Conversation, Say, script
 
