@@ -7,7 +7,7 @@ too. The directory is private, so whoever can connect may stop the run.
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import msgspec
@@ -26,7 +26,7 @@ class StopRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @contextlib.contextmanager
-def _short_path(run_dir: Path) -> Iterator[str]:
+def _short_path(run_dir: Path) -> Generator[str]:
     """A path to the socket that fits the kernel's 108 bytes, however deep the directory is."""
     fd = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -92,3 +92,17 @@ def ask_to_stop(run_dir: Path, reason: str, who: str = "user") -> bool:
             return channel.recv(64).startswith(b"stopping")
     except OSError:
         return False
+
+
+def listens(run_dir: Path) -> bool:
+    """Whether a supervisor listens for this run; a socket that was left behind does not."""
+    try:
+        with (
+            _short_path(run_dir) as short,
+            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel,
+        ):
+            channel.settimeout(SECONDS_MAX)
+            channel.connect(short)
+    except OSError:
+        return False
+    return True
