@@ -36,6 +36,7 @@ TOOLS = (
     "hammer",
 )
 LIVES_MAX = 8
+LIFE_SECONDS = 15.0
 
 Prepare = Callable[[], None]
 
@@ -131,7 +132,7 @@ class Subject:
         why: str | None = None,
     ) -> LifeEnd:
         """Live one life, and after a crash check what must hold before anybody resumes."""
-        return self.bury(self.begin(die_at, stop_at=stop_at, fs=fs, why=why).wait())
+        return self.bury(self.begin(die_at, stop_at=stop_at, fs=fs, why=why).wait(LIFE_SECONDS))
 
     def bury(self, end: LifeEnd) -> LifeEnd:
         """Take in how a life ended."""
