@@ -12,6 +12,12 @@ class Broken(AssertionError):
     """A promise was broken; the words say which one and how."""
 
 
+def hold(fact: bool, promise: str, words: str) -> None:
+    """Raise Broken with the promise and the words, unless the fact holds."""
+    if not fact:
+        raise Broken(f"{promise}: {words}")
+
+
 class Effect(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of the tools' ledger: what a call did to the world, written when it did it."""
 

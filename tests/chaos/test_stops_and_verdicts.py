@@ -3,11 +3,14 @@
 import random
 
 import pytest
-from ground import Ground
+import trio
+from ground import Ground, Subject
 from plans import KILL_POINTS, SEED, Plan, perform
-from workers import run_all
+from workers import Worker, run_all
 
 from actors.outcome import Cancelled, InDoubt, Status
+from actors.testing.dying_fs import DyingFs
+from actors.verdict import Verdict, record_verdict
 
 pytestmark = pytest.mark.chaos
 
@@ -92,3 +95,50 @@ def test_a_rejected_call_is_never_run(ground: Ground):
     assert state.outcome
     assert state.outcome.status is Status.COMPLETED
     assert not [e for e in subject.evidence().effects if e.kind == "write"]
+
+
+def test_a_verdict_that_says_run_again_is_used_once(ground: Ground):
+    """When the process dies in that run too, the call is in doubt again."""
+    subject = ground.new_run("sanction", "power")
+    subject.live()
+    subject.answer("2.0", "approve")
+    subject.live("tool:demolish:after")
+    for word in ("run_again", "done"):
+        end = subject.until_ended()
+        assert end.outcome
+        assert isinstance(end.outcome.interruption, InDoubt)
+        subject.answer("2.0", word)
+        if word == "run_again":
+            subject.live("tool:demolish:after")
+    subject.until_ended()
+    state = subject.check(like=False)
+    assert state.outcome
+    assert state.outcome.status is Status.COMPLETED
+    assert len([e for e in subject.evidence().effects if e.kind == "write"]) == 2
+
+
+def test_a_verdict_is_recorded_whole_or_not_at_all(ground: Ground):
+    """Whoever records it may be killed at any step; it is given again, and counts once."""
+    verdict = Verdict(ref="2.0", yes=True, who="tester")
+    steps, died = 0, True
+    while died:
+        steps += 1
+        subject = ground.new_run("sanction", "power")
+        subject.live()
+        died = _record_and_die(subject, verdict, steps)
+        trio.run(record_verdict, subject.run_dir, verdict)
+        subject.until_ended()
+        state = subject.check()
+        assert state.outcome
+        assert state.outcome.status is Status.COMPLETED
+        subject.remove()
+    assert steps > 8
+
+
+def _record_and_die(subject: Subject, verdict: Verdict, step: int) -> bool:
+    def record() -> str:
+        return str(trio.run(record_verdict, subject.run_dir, verdict, DyingFs(step)))
+
+    words = Worker(record).wait(10.0)
+    assert words in ("True", "a worker died: 9 "), words
+    return words != "True"

@@ -109,7 +109,10 @@ def wedge(context: ToolContext) -> str:
 @tool
 async def hammer(seconds: float, context: ToolContext) -> str:
     """Work in a subprocess, which outlives an actor that is killed."""
-    happen("write", context)
-    line = f'echo \'{{"kind":"hammered","ref":"{context.call}"}}\' >> {ledger()}'
-    await context.run_process(["sh", "-c", f"sleep {seconds}; {line}"])
+    begun, ended = (
+        msgspec.json.encode(Effect(kind=kind, ref=context.call)).decode()
+        for kind in ("write", "hammered")
+    )
+    script = f"echo '{begun}' >> $0; sleep {seconds}; echo '{ended}' >> $0"
+    await context.run_process(["sh", "-c", script, str(ledger())])
     return "It holds."

@@ -7,18 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import trio
 from errand_tools import LEDGER
 
-from actors.events import ApprovalGiven, Opened
-from actors.journal import hostname
 from actors.money import Prices, nusd
 from actors.outcome import Approval
-from actors.record import Record
 from actors.spec import Limits, ProviderSpec, RunSpec, ToolsSpec
 from actors.testing.checker import check_crashed, check_ended, reference_of
 from actors.testing.dying_fs import DyingFs, Place
 from actors.testing.evidence import Bills, Evidence, Reference, read_effects
 from actors.testing.lives import Life, LifeEnd, begin
+from actors.verdict import Verdict, record_verdict
 from actors.wire import Start
 
 # Odd on purpose, so that every turn's cost has to be rounded up.
@@ -36,6 +35,13 @@ TOOLS = (
     "wedge",
     "hammer",
 )
+VERDICTS = {
+    "approve": (True, None),
+    "reject": (False, None),
+    "run_again": (True, None),
+    "done": (True, True),
+    "not_done": (False, False),
+}
 LIVES_MAX = 8
 LIFE_SECONDS = 15.0
 
@@ -181,36 +187,11 @@ class Subject:
         self.answer(waiting.call, "approve")
         return True
 
-    def answer(self, call: str, verdict: str) -> None:
-        """Record a person's verdict on a call."""
-        record = Record(self.run_dir)
-        try:
-            state = record.state
-            opened = Opened(
-                schema=1,
-                run_id=state.run_id,
-                root=state.root,
-                agent=state.agent,
-                epoch=record.journal.epoch + 1,
-                pid=os.getpid(),
-                host=hostname(),
-                boot_id="",
-                durability=state.durability,
-                code_version="",
-                config_digest=state.config_digest,
-                why="verdict",
-                limits=state.limits,
-                tools=state.tools,
-                prices=state.prices,
-            )
-            asked = state.call(call)
-            given = ApprovalGiven(
-                ref=call, digest=asked.asked or asked.digest or b"", verdict=verdict, who="tester"
-            )
-            record.journal.begin(opened)
-            record.write(opened, given)
-        finally:
-            record.close()
+    def answer(self, call: str, word: str) -> None:
+        """Record a person's verdict on a call: one of ``VERDICTS``."""
+        yes, happened = VERDICTS[word]
+        verdict = Verdict(ref=call, yes=yes, who="tester", happened=happened)
+        assert trio.run(record_verdict, self.run_dir, verdict)
 
     def remove(self) -> None:
         """Take the run off the disk."""
