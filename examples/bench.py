@@ -182,7 +182,7 @@ def raw_loop(url: str, bodies: list[bytes]) -> dict[str, Any]:
 def bodies_of(start: Start) -> list[bytes]:
     """The requests of a run, as its transcript makes them."""
     from actors.request import request_body
-    from actors.tool import Catalogue
+    from actors.catalogue import Catalogue
     from actors.transcript import Transcript
 
     state = fold(read_events(Path(start.run_dir)))
