@@ -19,6 +19,8 @@ class Start(msgspec.Struct, frozen=True, tag="start", tag_field="t", kw_only=Tru
 
     run_id: str
     root_id: str
+    ref: str = ""
+    """The parent's call that a child answers; empty for a root."""
     run_dir: str
     spec: RunSpec
     base_url: str

@@ -79,4 +79,3 @@ def report(run_id: str, state: State, error: str | None = None) -> Report:
         possibly_spent_usd=maybe,
         tree=Totals(1, head.turns, head.tool_runs, cost, maybe),
     )
-

@@ -39,9 +39,7 @@ class Scripted:
         self._spawner = spawner
         self._settings = settings
 
-    async def serve(
-        self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def serve(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; ``started`` brings the base URL. Raises ScriptedError."""
         process, base_url = await self._start()
         port = int(base_url.split(":")[2].partition("/")[0])

@@ -53,8 +53,7 @@ class StateDir:
                 )
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise StateError(
-                    f"the state directory {folder} cannot be written. "
-                    "Name another with --state-dir"
+                    f"the state directory {folder} cannot be written. Name another with --state-dir"
                 )
 
     def create(self, config: Config, run_id: str | None = None) -> str:
@@ -160,5 +159,3 @@ def _write_synced(path: Path, data: bytes) -> None:
                 os.close(directory)
     except OSError as error:
         raise StateError(f"cannot write {path}: {error.strerror}; make room and retry") from None
-
-
