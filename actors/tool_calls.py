@@ -7,7 +7,7 @@ the loop answers what is pending. A call that only has to be run again stays pen
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import cast
 
@@ -67,10 +67,9 @@ class ToolCalls:
             return
         async with trio.open_nursery() as nursery:
             for run in batch.runs:
-                if run.tool.nature is Nature.CHILD:
-                    nursery.start_soon(self._child, run)
-                else:
+                if run.tool.nature is not Nature.CHILD:
                     nursery.start_soon(self._one, run, nursery.cancel_scope)
+            nursery.start_soon(self._fan_out, batch.runs, nursery)
         if any(run.call.abandoned for run in batch.runs):
             raise MustLeave
 
@@ -89,33 +88,44 @@ class ToolCalls:
             if finished.permanent:
                 batch_scope.cancel()
 
+    async def _fan_out(self, runs: Sequence[Run], nursery: trio.Nursery) -> None:
+        """Start children in the order of their calls, as many at once as there may be."""
+        for run in runs:
+            if run.tool.nature is not Nature.CHILD:
+                continue
+            await self._child_slots.acquire_on_behalf_of(run.call.ref)
+            # Asked again at the last moment: by now others of this message may have failed alike.
+            words = None if run.call.attempts else no_child(self._record.state, run.tool)
+            if words:
+                self._child_slots.release_on_behalf_of(run.call.ref)
+                await self._record.add(
+                    Finished(ref=run.call.ref, outcome=ResultKind.ERROR, content=words)
+                )
+                continue
+            if not run.call.attempts:
+                started = _started(run, self._record.state.run_id)
+                await self._record.add(started, barrier=True)
+            nursery.start_soon(self._child, run)
+
     async def _child(self, run: Run) -> None:
-        """Start a run behind the call, or go on with it; a parent reads only its report."""
-        call, tool, record = run.call, run.tool, self._record
-        async with self._child_slots:
-            if not call.attempts:
-                # Asked again here: by now others of this message may have failed alike.
-                if words := no_child(record.state, tool):
-                    await record.add(
-                        Finished(ref=call.ref, outcome=ResultKind.ERROR, content=words)
-                    )
-                    return
-                await record.add(_started(run, record.state.run_id), barrier=True)
-            limit = run.reserve_nusd or None
-            try:
-                report = await self._children.run(
-                    call.ref, tool.agent, str(run.arguments.values["question"]), limit
-                )
-            except ChildRefused as refused:
-                finished = Finished(
-                    ref=call.ref, outcome=ResultKind.ERROR, content=f"failed: {refused}"
-                )
-                await record.add(finished, barrier=True)
-                return
-            if report.waits:
-                await record.add(ChildWaits(ref=call.ref, interruption=report.waits))
-                return
-            await record.add(_child_finished(call.ref, report), barrier=True)
+        """See the run behind a call to its end; the parent reads only its report."""
+        ref, question = run.call.ref, str(run.arguments.values["question"])
+        try:
+            report = await self._children.run(
+                ref, run.tool.agent, question, run.reserve_nusd or None
+            )
+        except ChildRefused as refused:
+            words = f"failed: {refused}"
+            await self._record.add(
+                Finished(ref=ref, outcome=ResultKind.ERROR, content=words), barrier=True
+            )
+            return
+        finally:
+            self._child_slots.release_on_behalf_of(ref)
+        if report.waits:
+            await self._record.add(ChildWaits(ref=ref, interruption=report.waits))
+        else:
+            await self._record.add(_child_finished(ref, report), barrier=True)
 
     def _in_words(self, answer: Answer) -> Finished:
         """The answer that the loop gave; of a child, with what it has found so far."""

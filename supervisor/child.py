@@ -65,7 +65,7 @@ class Family(Protocol):
         """Phase one of a Stop is over for this one; returns when it is for all."""
         ...
 
-    def heard(self, run_id: str, line: bytes) -> None:
+    def heard(self, run_id: str, line: bytes, /) -> None:
         """Take a trace line."""
         ...
 
@@ -174,10 +174,10 @@ class Child:
                 await self._hear_tree(talk)
             raise
         finally:
-            with trio.CancelScope(shield=True):
-                exit_ = await _bury(process)
             self._talk = None
-        return talk.opened, talk.last, exit_
+            with trio.CancelScope(shield=True):
+                await _bury(process)
+        return talk.opened, talk.last, await process.wait()
 
     async def _hear_tree(self, talk: "_Talk") -> None:
         """Listen to the actor's last word; then its subtree goes too, whatever the word was."""
@@ -215,8 +215,9 @@ class Child:
 
     async def _watch_idle(self, idle_seconds: float) -> None:
         """Stop a run of which, and of whose children, nothing is heard any more."""
-        while (left := self.latest() + idle_seconds - trio.current_time()) > 0:
-            await trio.sleep(left)
+        # What there is to wait for moves on with every word that is heard.
+        while (until := self.latest() + idle_seconds) > trio.current_time():
+            await trio.sleep_until(until)
         self.stop(f"no progress for {idle_seconds:g} s", "idle")
 
     def latest(self) -> float:
@@ -261,10 +262,11 @@ class _Talk:
                 yield frame
 
 
-async def _bury(process: Process) -> Exit:
+async def _bury(process: Process) -> None:
     """Close the channel, the actor's leave to go, and wait until it and its tools are gone."""
     await trio.aclose_forcefully(process.channel)
     with trio.move_on_after(EXIT_SECONDS_MAX):
-        return await process.wait()
+        await process.wait()
+    # Nothing happens when it is dead; and once killed, the spawner sees to its end within a time.
     process.kill()
-    return await process.wait()
+    await process.wait()

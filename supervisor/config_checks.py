@@ -95,8 +95,8 @@ def _check_limits(config: Config, name: str, origin: Origin) -> None:
         if below != "none" and limits.max_budget_usd != "none" and below > limits.max_budget_usd:
             raise origin.error(
                 f"agents.{child}.limits.max_budget_usd",
-                f"${below:g} is more than the ${limits.max_budget_usd:g} of {name}, which starts it "
-                f"as {tool}; lower the one or raise the other",
+                f"${below:g} is more than the ${limits.max_budget_usd:g} of {name}, which starts "
+                f"it as {tool}; lower the one or raise the other",
             )
     tools = config.agents[name].tools
     if limits.stop_after_tool != "none" and limits.stop_after_tool not in tools:

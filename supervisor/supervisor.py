@@ -16,7 +16,7 @@ from actors.spec import LimitChange
 from actors.state import State
 from actors.wire import Refused
 from supervisor.child import Child, Listener
-from supervisor.config import Config, api_key
+from supervisor.config import Config
 from supervisor.config_tree import DEFAULT_KEY_ENV
 from supervisor.report import Report, report, tree_report
 from supervisor.scripted import Scripted, settings_of

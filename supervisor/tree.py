@@ -15,6 +15,7 @@ from actors.state import State
 from actors.wire import Start, StartChild
 from supervisor.child import ORPHANED, Child, Listener
 from supervisor.config import Config, ConfigError, api_key
+from supervisor.config_tree import DEPTH
 from supervisor.spawner import Spawner
 from supervisor.state_dir import StateDir, StateError
 
@@ -36,14 +37,14 @@ class Tree:
     ) -> None:
         """``addresses`` are the base URLs of the agents' providers, by agent."""
         self.spawner = spawner
-        self.heard = listener
+        self._listener = listener
         self._state_dir = state_dir
         self._config = config
         self._root_id = root_id
         self._addresses = addresses
         self._live: dict[str, Child] = {}
         self._runs = sum(1 for _ in state_dir.below(root_id))
-        self._max_depth = config.agents[config.run.agent].limits.max_depth
+        self._max_depth = config.agents[config.run.agent].limits.max_depth or DEPTH
         self._stopped: tuple[str, str] | None = None
         self._acked: set[str] = set()
         self._all_acked = trio.Event()
@@ -118,6 +119,10 @@ class Tree:
             shutdown_seconds=config.supervision.stop_grace_s,
         )
 
+    def heard(self, run_id: str, line: bytes, /) -> None:
+        """Hand a trace line to whoever watches."""
+        self._listener(run_id, line)
+
     # Stop.
 
     def stop(self, reason: str, who: str) -> None:
@@ -173,8 +178,8 @@ def is_settled(state: State) -> bool:
     outcome = state.outcome
     if outcome is None:
         return False
-    stopped = isinstance(outcome.interruption, Cancelled)
-    return outcome.status in SETTLED or (stopped and outcome.interruption.who != ORPHANED)
+    why = outcome.interruption
+    return outcome.status in SETTLED or (isinstance(why, Cancelled) and why.who != ORPHANED)
 
 
 def root_of(run_id: str) -> str:
