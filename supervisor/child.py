@@ -216,7 +216,7 @@ class Child:
     async def _watch_idle(self, idle_seconds: float) -> None:
         """Stop a run of which, and of whose children, nothing is heard any more."""
         # What there is to wait for moves on with every word that is heard.
-        while (until := self.latest() + idle_seconds) > trio.current_time():
+        while (until := self.latest() + idle_seconds) > trio.current_time():  # noqa: ASYNC110
             await trio.sleep_until(until)
         self.stop(f"no progress for {idle_seconds:g} s", "idle")
 
