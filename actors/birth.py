@@ -18,8 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from actors import prctl
-from actors.custodian import MARKER
+from actors import custodian, prctl
 
 CHANNEL_FD = 3
 """Where a main finds its stream socket to the supervisor."""
@@ -89,7 +88,7 @@ def _settle(name: str, channel_fd: int, log_fd: int, zygote_pid: int | None) -> 
     _default_signals()
     _place_descriptors(channel_fd, log_fd)
     prctl.rename(name)
-    os.environ[MARKER] = str(os.getpid())
+    custodian.mark()
     _offer_to_oom_killer()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Last of the settings: afterwards /proc/self belongs to root.

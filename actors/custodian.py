@@ -7,6 +7,7 @@ session and cleaned its environment escapes; only a cgroup would hold it.
 """
 
 import contextlib
+import ctypes
 import os
 import select
 import signal
@@ -17,10 +18,30 @@ from pathlib import Path
 MARKER = "EXEUNT_ACTOR"
 """Environment variable that holds the pid of the actor a process works for."""
 
+BLANK = "0" * 10
+"""What a spawner puts into the marker's place, for ``mark`` to write over."""
+
 SWEEP_SECONDS = 2.0
 """Longest time a sweep takes; what still breeds after it is left."""
 
+EXEC_SECONDS = 0.25
+"""How long a process that shows no environment at all is taken to be in the middle of an exec."""
+
 _PROC = Path("/proc")
+
+
+def mark() -> None:
+    """Mark this process and all that will descend from it as this actor's own.
+
+    A spawner's ``BLANK`` is overwritten where the kernel looks for it, so that /proc tells of forks
+    of this process too, which have not exec'ed yet or never will.
+    """
+    value = f"{os.getpid():0{len(BLANK)}}"
+    if os.environ.get(MARKER) == BLANK:
+        getenv = ctypes.CDLL(None).getenv
+        getenv.argtypes, getenv.restype = [ctypes.c_char_p], ctypes.c_void_p
+        ctypes.memmove(getenv(MARKER.encode()), value.encode(), len(BLANK))
+    os.environ[MARKER] = value
 
 
 def children() -> list[int]:
@@ -38,40 +59,50 @@ def sweep(owners: Collection[int], spare: Container[int] = ()) -> dict[int, int]
     ``spare`` names children that are never looked at. Blocks for at most ``SWEEP_SECONDS``.
     """
     counts = dict.fromkeys(owners, 0)
-    deadline = time.monotonic() + SWEEP_SECONDS
+    started = time.monotonic()
     lost: set[int] = set()
-    while time.monotonic() < deadline:
-        found = [
-            (pid, owner)
-            for pid in children()
-            if pid not in spare and pid not in lost and (owner := _owner(pid, counts)) is not None
-        ]
-        if not found:
-            break
-        for pid, owner in found:
+    while (passed := time.monotonic() - started) < SWEEP_SECONDS:
+        candidates = [pid for pid in children() if pid not in spare and pid not in lost]
+        environments = {pid: _environment(pid) for pid in candidates}
+        owned = {
+            pid: owner
+            for pid, environment in environments.items()
+            if (owner := _owner(pid, environment, counts)) is not None
+        }
+        for pid, owner in owned.items():
             # Our own unreaped child: its pid cannot belong to anybody else.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
                 counts[owner] += 1
-        for pid, _ in found:
+        for pid in owned:
             lost.add(pid)
-            _reap(pid, deadline)
+            _reap(pid, SWEEP_SECONDS - passed)
+        if not owned:
+            if passed > EXEC_SECONDS or not any(
+                environment == b"" and _alive(pid) for pid, environment in environments.items()
+            ):
+                break
+            select.select([], [], [], 0.001)
     return counts
 
 
-def _owner(pid: int, owners: Container[int]) -> int | None:
-    """Which of these actors a process works for, if any."""
+def _environment(pid: int) -> bytes | None:
+    """A process's environment: empty in the middle of an exec, None when it is not ours to see."""
     try:
-        environment = (_PROC / str(pid) / "environ").read_bytes()
+        return (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
-        environment = b""
+        return None
+
+
+def _owner(pid: int, environment: bytes | None, owners: Container[int]) -> int | None:
+    """Which of these actors a process works for, if any."""
     prefix = f"{MARKER}=".encode()
-    for entry in environment.split(b"\0"):
+    for entry in (environment or b"").split(b"\0"):
         value = entry.removeprefix(prefix)
         if value != entry and value.isdigit() and int(value) in owners:
             return int(value)
-    # A process that was forked but not exec'ed shows no marker, yet it still is in the session that
-    # its actor leads; the kernel keeps that number from reuse while the session has members.
+    # One that has cleaned its environment may still be in the session that its actor leads; the
+    # kernel keeps that number from reuse while the session has members.
     try:
         session = os.getsid(pid)
     except OSError:
@@ -79,7 +110,15 @@ def _owner(pid: int, owners: Container[int]) -> int | None:
     return session if session in owners else None
 
 
-def _reap(pid: int, deadline: float) -> None:
+def _alive(pid: int) -> bool:
+    """Whether our child is not a zombie, which shows no environment either."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False
+
+
+def _reap(pid: int, timeout_seconds: float) -> None:
     # Uninterruptible sleep outlives SIGKILL, so the wait has an end of its own.
     try:
         pidfd = os.pidfd_open(pid)
@@ -89,7 +128,7 @@ def _reap(pid: int, deadline: float) -> None:
         # poll, for select refuses the descriptors above 1,023 that a large tree has.
         poller = select.poll()
         poller.register(pidfd, select.POLLIN)
-        poller.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        poller.poll(timeout_seconds * 1000)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
     finally:

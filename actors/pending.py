@@ -3,7 +3,7 @@
 Pure functions over the state, like the loop that they are a part of.
 """
 
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 
@@ -126,7 +126,7 @@ def _wait(
         return Finish(Outcome(Status.INTERRUPTED, first_doubt))
     path = path_of(state.run_id)
     asked = tuple(
-        PendingCall(state.run_id, wait.call.ref, wait.tool.name, wait.arguments.values, path)
+        PendingCall(state.run_id, wait.call.ref, wait.tool.name, _as_written(wait.arguments), path)
         for wait in waiting
     )
     for one in below:
@@ -157,8 +157,7 @@ def _step(state: State, rules: Rules, call: Call) -> Answer | Run | InDoubt | Wa
         arguments = tool.parse(call.arguments)
     except ArgumentError as error:
         return Answer(call, ResultKind.ERROR, f"error: {error}")
-    # The schema is a part of the digest: a tool that changed voids the approvals it had.
-    digest = args_digest(f"{tool.name}:{rules.catalogue.digest(tool.name)}", arguments.canonical)
+    digest = _digest(rules, tool, arguments)
     if call.waits:
         return ChildWait(call.waits)
     if call.attempts:
@@ -169,15 +168,36 @@ def _step(state: State, rules: Rules, call: Call) -> Answer | Run | InDoubt | Wa
         return Answer(call, ResultKind.DEDUPED, earlier.content)
     if tool.needs_approval:
         verdict = call.verdict
-        # A verdict counts for the arguments that the person was shown, and for no others.
-        shown = digest if verdict is None or verdict.args is None else call.asked
-        if verdict is None or verdict.digest != shown:
+        if verdict is None or verdict.digest != _shown_digest(rules, call, tool, digest):
             return Wait(call, tool, arguments, digest)
         if verdict.verdict == "reject":
             return Answer(call, ResultKind.REJECTED, _rejected_words(verdict.reason))
+        if verdict.verdict != "approve":
+            return Wait(call, tool, arguments, digest)
     if tool.nature is Nature.CHILD and (words := no_child(state, tool)):
         return Answer(call, ResultKind.ERROR, words)
     return Run(call, tool, arguments, digest, attempt=1)
+
+
+def _digest(rules: Rules, tool: Tool, arguments: Arguments) -> bytes:
+    # The schema is a part of the digest: a tool that changed voids the approvals it had.
+    return args_digest(f"{tool.name}:{rules.catalogue.digest(tool.name)}", arguments.canonical)
+
+
+def _shown_digest(rules: Rules, call: Call, tool: Tool, digest: bytes) -> bytes | None:
+    """The digest that a verdict must name: of what the person was shown, with the tool as it is."""
+    if call.verdict is None or call.verdict.args is None:
+        return digest
+    # The edit came with the verdict, so the person was asked about what stood there before it.
+    try:
+        return _digest(rules, tool, tool.parse(call.shown))
+    except ArgumentError:
+        return None
+
+
+def _as_written(arguments: Arguments) -> Any:
+    # Not the values that the tool gets, which may be of any type.
+    return msgspec.json.decode(arguments.canonical)
 
 
 def no_child(state: State, tool: Tool) -> str | None:
@@ -243,8 +263,8 @@ def _in_doubt(state: State, rules: Rules, again: Run) -> Answer | Run | InDoubt:
         )
     policy = rules.on_in_doubt or ("stop" if tool.needs_approval else "words")
     if policy == "stop":
-        path = path_of(state.run_id)
-        return InDoubt(state.run_id, call.ref, tool.name, again.arguments.values, path)
+        args, path = _as_written(again.arguments), path_of(state.run_id)
+        return InDoubt(state.run_id, call.ref, tool.name, args, path)
     return Answer(call, ResultKind.IN_DOUBT, IN_DOUBT_WORDS)
 
 
@@ -256,7 +276,7 @@ def _rejected_words(reason: str) -> str:
 def _no_such_tool(state: State, rules: Rules, call: Call) -> str:
     name = call.written.name
     listing = ", ".join(rules.catalogue.names) or "none"
-    if name in state.tools:
+    if name in state.former_tools:
         return f"error: the tool {name} no longer exists. Available: {listing}"
     return f"error: there is no tool {name!r}. Available: {listing}"
 

@@ -69,6 +69,8 @@ class Performer:
             self._step = trio.CancelScope(deadline=self._deadline())
             with self._step:
                 await self._do(decision)
+            if state.asked:
+                self._asked_in_vain(state.asked)
             if self._calls.blocking:
                 raise MustLeave
             if self._step.cancelled_caught and not state.stop and not state.fatal:
@@ -132,21 +134,20 @@ class Performer:
         except ProviderError as error:
             await record.add(self._failed(ask, error), barrier=True)
             return
-        except trio.Cancelled:
-            # The request may have been billed all the same.
-            words = "the request was cancelled"
-            record.write(
-                AskFailed(
-                    turn=ask.turn,
-                    kind="cancelled",
-                    words=words,
-                    maybe_billed=True,
-                    cap_nusd=ask.cap_nusd,
-                )
-            )
-            raise
         record.fs.boundary("model:after")
         await record.add(self._replied(ask, reply), barrier=True)
+
+    def _asked_in_vain(self, asked: Asked) -> None:
+        """A cancelled request: it may have been billed all the same."""
+        self._record.write(
+            AskFailed(
+                turn=asked.turn,
+                kind="cancelled",
+                words="the request was cancelled",
+                maybe_billed=True,
+                cap_nusd=asked.cap_nusd,
+            )
+        )
 
     def _failed(self, ask: Ask, error: ProviderError) -> AskFailed:
         attempt = len(self._record.state.ask_failures)

@@ -13,6 +13,11 @@ from actors.provider_json import decode_json, mend, mend_escapes
 TOKENS_MAX = 1_000_000_000
 """A provider that claims more tokens than this in one reply is not believed."""
 
+REPLY_MAX = 3 * 1024 * 1024
+"""Characters of one reply: as UTF-8 they fit a frame of the journal, whatever they are."""
+_CALL_FRAME = 32
+_FINISH_MAX = 100
+
 Json = dict[str, Any]
 
 
@@ -68,7 +73,10 @@ def build_reply(
     usage: Any,
     notes: Iterable[str],
 ) -> Reply:
-    """Put a reply together; ``calls`` are (id, name, arguments), and every text is mended here."""
+    """Put a reply together; ``calls`` are (id, name, arguments), and every text is mended here.
+
+    Raises ProviderError over ``REPLY_MAX``, because such a reply could not be saved.
+    """
     said = list(notes)
     mended = False
 
@@ -85,6 +93,12 @@ def build_reply(
         text=None if text is None else whole(text),
         calls=tuple(ToolCall(whole(i), whole(n), whole(a, arguments=True)) for i, n, a in calls),
     )
+    size = len(assistant.text or "") + sum(
+        len(call.id) + len(call.name) + len(call.arguments) + _CALL_FRAME
+        for call in assistant.calls
+    )
+    if size > REPLY_MAX:
+        raise broken(f"the reply has {size} characters, over the limit of {REPLY_MAX}")
     if mended:
         said.append("lone surrogates replaced")
     counted = parse_usage(usage)
@@ -93,7 +107,7 @@ def build_reply(
     if not isinstance(finish, str) or not finish:
         finish = "tool_calls" if assistant.calls else "stop"
         said.append("finish reason missing")
-    return Reply(assistant, counted, whole(finish), tuple(said))
+    return Reply(assistant, counted, whole(finish[:_FINISH_MAX]), tuple(said))
 
 
 def parse_usage(value: Any) -> Usage | None:

@@ -48,7 +48,12 @@ class Call(msgspec.Struct):
     """What its child waits for, as far as this process knows."""
     asked: bytes | None = None
     """The digest under which a person was asked."""
+    shown: str = ""
+    """The raw arguments that the person was asked about."""
+    edited: str | None = None
+    """The raw arguments that a person put in their place."""
     verdict: ApprovalGiven | None = None
+    """What a person said of it, as long as that is not used up."""
     result: Finished | None = None
 
     @property
@@ -59,8 +64,7 @@ class Call(msgspec.Struct):
     @property
     def arguments(self) -> str:
         """The raw arguments that count: a person's edit, else what the model wrote."""
-        edited = self.verdict.args if self.verdict else None
-        return self.written.arguments if edited is None else edited
+        return self.written.arguments if self.edited is None else self.edited
 
 
 class Turn(msgspec.Struct):
@@ -92,6 +96,8 @@ class State(msgspec.Struct):
     limits: Limits = msgspec.field(default_factory=Limits)
     prices: Prices | None = None
     tools: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    former_tools: set[str] = msgspec.field(default_factory=set[str])
+    """Names of the tools that earlier processes had."""
     durability: str = "power"
     config_digest: str = ""
     prompts: tuple[Prompt, ...] = ()
@@ -147,9 +153,12 @@ class State(msgspec.Struct):
                 # The request under way does not hold it, so it stands behind its reply.
                 self.told.append((self.head.turns + (self.asked is not None), event.text))
             case ApprovalAsked():
-                self.call(event.ref).asked = event.digest
+                call = self.call(event.ref)
+                call.asked, call.shown = event.digest, call.arguments
             case ApprovalGiven():
-                self.call(event.ref).verdict = event
+                call = self.call(event.ref)
+                call.verdict = event
+                call.edited = call.edited if event.args is None else event.args
                 self.head.stalled_opens = 0
             case StopRequested():
                 self.stop = self.stop or event
@@ -160,6 +169,7 @@ class State(msgspec.Struct):
 
     def _opened(self, event: Opened) -> None:
         self.epoch, self.opened_at = event.epoch, event.at
+        self.former_tools |= self.tools.keys()
         self.limits, self.prices, self.tools = event.limits, event.prices, event.tools
         self.durability, self.config_digest = event.durability, event.config_digest
         if event.epoch == 1:
@@ -212,6 +222,9 @@ class State(msgspec.Struct):
         call.attempts, call.nature, call.digest = event.attempt, event.nature, event.digest
         call.started_at = event.at
         call.reserve_nusd = event.reserve_nusd
+        if call.verdict and call.verdict.verdict == "run_again":
+            # Used up: a process that dies in it leaves the call in doubt again.
+            call.verdict = None
         self.head.tool_runs += 1
         self.head.children += event.nature is Nature.CHILD
         if event.nature is not Nature.READ_ONLY:
@@ -244,9 +257,13 @@ class State(msgspec.Struct):
         """The call of that name; raises KeyError when the run has none."""
         turn, _, index = ref.partition(".")
         try:
-            return self.turns[int(turn) - 1].calls[int(index)]
+            call = self.turns[int(turn) - 1].calls[int(index)]
         except (ValueError, IndexError):
             raise KeyError(ref) from None
+        if call.ref != ref:
+            # Python takes -1 for an index and 02 for a number.
+            raise KeyError(ref)
+        return call
 
     @property
     def pending(self) -> list[Call]:

@@ -60,7 +60,7 @@ class Parameters:
         """
         value = _decode(arguments)
         try:
-            checked = msgspec.convert(value, self._struct)
+            checked = msgspec.convert(value, self._struct, str_keys=True)
         except msgspec.ValidationError as error:
             words = excerpt(str(error))
             raise ArgumentError(

@@ -129,7 +129,9 @@ def start_of(folder: Path, url: str, turns: int, durability: str) -> Start:
         system="You are measured.",
         provider=ProviderSpec(model="runaway"),
         prices=Prices(2_000_000, 200_000, 12_000_000),
-        tools=ToolsSpec(names=("list_files",), modules=("bench_tools",), search_path=(str(folder),)),
+        tools=ToolsSpec(
+            names=("list_files",), modules=("bench_tools",), search_path=(str(folder),)
+        ),
         limits=Limits(max_turns=turns),
         durability=durability,
     )
@@ -181,8 +183,8 @@ def raw_loop(url: str, bodies: list[bytes]) -> dict[str, Any]:
 
 def bodies_of(start: Start) -> list[bytes]:
     """The requests of a run, as its transcript makes them."""
-    from actors.request import request_body
     from actors.catalogue import Catalogue
+    from actors.request import request_body
     from actors.transcript import Transcript
 
     state = fold(read_events(Path(start.run_dir)))

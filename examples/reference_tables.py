@@ -194,7 +194,8 @@ async def section_2(lab: Lab) -> None:
 async def section_3(lab: Lab) -> None:
     """Tool errors are context."""
     runs = {
-        policy: await lab.play("recover", tool_errors=policy) for policy in ("tell", "hide", "fatal")
+        policy: await lab.play("recover", tool_errors=policy)
+        for policy in ("tell", "hide", "fatal")
     }
     rows = [(p, *short(r), (r.output or r.error or "")[:60]) for p, r in runs.items()]
     head = ("recover", "turns", "tools", "in", "out", "cost", "status", "last words")
@@ -304,7 +305,9 @@ async def section_6(lab: Lab) -> None:
         ),
     )
     print(f"  possibly spent beside it: ${resumed.possibly_spent_usd:.6f}")
-    relation("no recorded ending before, completed after", cut.status is None and resumed.turns == 3)
+    relation(
+        "no recorded ending before, completed after", cut.status is None and resumed.turns == 3
+    )
     relation("same cost as the run that never crashed", resumed.cost_usd == whole.cost_usd)
     relation("two tool runs over both processes", resumed.tool_runs == 2)
 

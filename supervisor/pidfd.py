@@ -35,16 +35,16 @@ class Pidfd:
                 os.kill(self.pid, number)
 
     async def dead(self) -> None:
-        """Wait until the process is dead, reaped or not; one waiter at a time. Needs a pidfd."""
-        assert self._fd is not None
+        """Wait until the process is dead (reaped or not) or this is closed; for one waiter only."""
+        if self._fd is None:
+            return
         # Closed meanwhile: its end was learned in another way.
         with contextlib.suppress(trio.ClosedResourceError):
             await trio.lowlevel.wait_readable(self._fd)
 
     async def reap(self) -> tuple[int, resource.struct_rusage] | None:
         """Wait for the death of our child and collect it; None when somebody else has done so."""
-        if self._fd is not None:
-            await self.dead()
+        await self.dead()
         while True:
             try:
                 pid, status, usage = os.wait4(self.pid, os.WNOHANG)  # noqa: ASYNC222 - never blocks

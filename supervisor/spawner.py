@@ -16,7 +16,7 @@ from typing import Protocol
 
 import trio
 
-from actors import prctl
+from actors import custodian, prctl
 from actors.birth import main_path
 from supervisor.spawned import Exit as Exit
 from supervisor.spawned import Process as Process
@@ -112,6 +112,7 @@ async def open_spawner(
     if kind not in ("zygote", "subprocess"):
         raise ValueError(f"unknown kind of spawner {kind!r}; known: zygote, subprocess")
     env = {name: value for name, value in os.environ.items() if name not in drop_env}
+    env[custodian.MARKER] = custodian.BLANK
     prctl.adopt_orphans()
     _raise_file_limit()
     only: BaseException | None = None

@@ -94,12 +94,24 @@ def with_tools(fd: int) -> int:
 
 
 def with_fork(fd: int) -> int:
-    """Leave a child behind that was forked and never exec'ed, so that it shows no marker."""
+    """Leave a child behind that was forked and never exec'ed, in a session of its own."""
+    left, came = os.pipe()
     pid = os.fork()
     if pid == 0:
+        os.setsid()
+        os.close(came)
         signal.pause()
         os._exit(0)
+    os.close(came)
+    os.read(left, 1)
     _channel(fd).sendall(json.dumps([pid]).encode())
+    return 0
+
+
+def with_clean_tool(fd: int) -> int:
+    """Leave a tool behind that sees no environment but stays in its actor's session."""
+    tool = subprocess.Popen(["sleep", "600"], env={}, process_group=0)
+    _channel(fd).sendall(json.dumps([tool.pid]).encode())
     return 0
 
 

@@ -6,9 +6,9 @@ import pytest
 import trio
 
 from actors import file_tools
+from actors.catalogue import Catalogue
 from actors.messages import Nature
 from actors.spec import ToolsSpec
-from actors.catalogue import Catalogue
 from actors.tool_context import ToolContext
 from actors.tool_errors import PermanentError, ToolError
 from actors.workspace import Workspace

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from actors.events import Replied, encoder
+from actors.frame import FRAME_MAX
 from actors.money import Usage
 from actors.provider_error import ProviderError
-from actors.reply import content_text, parse_document, parse_usage
+from actors.reply import REPLY_MAX, content_text, parse_document, parse_usage
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 3}
 
@@ -170,3 +172,27 @@ def test_damaged_text_is_mended_and_kept():
     assert parse_document(body.replace(b"TEXT", b"a\tb")).assistant.text == "a\tb"
     assert parse_document(body.replace(b"TEXT", b"a\\u0000b")).assistant.text == "a\0b"
     assert "lone surrogates replaced" in parse_document(body.replace(b"TEXT", b"\\udfff")).notes
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": "\U0001f986" * (REPLY_MAX + 1)},
+        {"tool_calls": [{"function": {"name": "f"}}] * (REPLY_MAX // 32)},
+    ],
+    ids=["text", "calls"],
+)
+def test_a_reply_that_no_frame_holds_is_refused(message: dict[str, Any]):
+    """It could not be saved, so it is a failed attempt that may have been billed."""
+    with pytest.raises(ProviderError, match="over the limit") as caught:
+        parse_document(document(message))
+    assert caught.value.billed
+
+
+def test_the_largest_reply_fits_a_frame():
+    """Four bytes a character, and still it is saved whole."""
+    reply = parse_document(document({"content": "\U0001f986" * REPLY_MAX}))
+    payload = encoder.encode(
+        Replied(turn=1, message=reply.assistant, usage=Usage(), cost_nusd=0, finish=reply.finish)
+    )
+    assert len(payload) < FRAME_MAX

@@ -173,7 +173,7 @@ async def test_spawn_settles_the_process_before_its_main(
     assert first["random"] != second["random"]
     expected = {
         "session": first["pid"],
-        "marker": str(first["pid"]),
+        "marker": f"{first['pid']:010}",
         "open_fds": [0, 1, 2, 3],
         "channel_inheritable": False,
         "stdin": "",
@@ -217,10 +217,11 @@ async def test_tools_that_outlive_their_actor_are_swept(kind: str, end: str, log
 
 
 @pytest.mark.parametrize("kind", BOTH)
-async def test_a_forked_child_without_the_marker_is_swept(kind: str, log_fd: int) -> None:
-    """A child that was never exec'ed is known by its actor's session."""
+@pytest.mark.parametrize("role", ["with_fork", "with_clean_tool"])
+async def test_leftovers_without_a_marked_exec_are_swept(kind: str, role: str, log_fd: int) -> None:
+    """A fork in its own session is found by its memory, a cleaned environment by the session."""
     async with spawning(kind) as spawner:
-        process = await spawner.spawn("spawn_mains:with_fork", "fork", log_fd)
+        process = await spawner.spawn(f"spawn_mains:{role}", "leaves", log_fd)
         [pid] = await pids_said(process)
         await process.channel.aclose()
         assert (await process.wait()).swept == 1

@@ -25,7 +25,7 @@ from actors.testing.meter import Measure, Meter
 from actors.testing.replies import Answer, Reply
 from actors.testing.scripts import Conversation, Script, ScriptError, load, play
 from actors.testing.server import Request, serve_http
-from actors.tokens import encoding
+from actors.tokens import TokenizerError, encoding
 
 FRAME_MAX = 1024 * 1024
 HANDSHAKE_SECONDS = 30.0
@@ -224,8 +224,9 @@ def main(fd: int) -> int:
         try:
             settings = msgspec.msgpack.decode(_read_frame(channel), type=ProviderSettings)
             Provider(settings).close()  # a rehearsal, so that a mistake is told in words
+            encoding()
             bound = socket.create_server(("127.0.0.1", settings.port))
-        except (ValueError, ScriptError, OSError, EOFError) as problem:
+        except (ValueError, ScriptError, TokenizerError, OSError, EOFError) as problem:
             with contextlib.suppress(OSError):  # nobody may be left to read why
                 _send_frame(channel, Ready(error=str(problem)))
             return 2

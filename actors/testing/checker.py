@@ -1,0 +1,291 @@
+"""The checker: whether a run that was killed kept every promise, from four ledgers.
+
+The journal says what the run believes. Three ledgers lie outside of any crash: what the provider
+billed, what the tools did to the world, and what the process noted as acknowledged. Call
+``check_crashed`` right after a crash, before anybody resumes, and ``check_ended`` at the end::
+
+    evidence = Evidence(run_dir, crashes=1, bills=bills.of("r1"), effects=effects, notes=notes)
+    check_ended(evidence)
+"""
+
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+from actors import frame
+from actors.events import (
+    AnyEvent,
+    Asked,
+    AskFailed,
+    Finished,
+    Opened,
+    Replied,
+    RunStopped,
+    Started,
+    StopRequested,
+    decoder,
+)
+from actors.journal import JOURNAL
+from actors.messages import Nature, ResultKind
+from actors.money import FREE, Usage
+from actors.outcome import Cancelled, Status
+from actors.state import Call, State, fold
+from actors.testing.evidence import Broken, Effect, Evidence, Reference
+from actors.testing.lives import payload_digest
+from actors.trace import TRACE, lines_of
+
+UNLIKE = frozenset({ResultKind.IN_DOUBT, ResultKind.CRASHED, ResultKind.CANCELLED})
+"""Answers that a crash or a Stop may put in the place of what would have been said."""
+
+
+def reference_of(run_dir: Path) -> Reference:
+    """What an undisturbed run came to; raises Broken where its journal is not whole."""
+    state = fold(_Book(run_dir, whole=True).events)
+    results = {
+        call.ref: (call.result.outcome, call.result.content)
+        for call in _calls(state)
+        if call.result
+    }
+    return Reference(state.outcome.output if state.outcome else None, results)
+
+
+def check_crashed(evidence: Evidence) -> None:
+    """Check what must hold right after a crash, before any resume; raises Broken."""
+    book = _Book(evidence.run_dir, whole=False)
+    _check_acknowledged(book, evidence.notes)
+    _check_heads(book)
+    _check_under_way(fold(book.events))
+
+
+def check_ended(evidence: Evidence, reference: Reference | None = None) -> State:
+    """Check what must hold once a run has ended, and return its state; raises Broken."""
+    book = _Book(evidence.run_dir, whole=True)
+    _check_acknowledged(book, evidence.notes)
+    _check_heads(book)
+    state = fold(book.events)
+    _check_turns(book, state, evidence)
+    _check_calls(book, state)
+    _check_effects(book, state, evidence)
+    _check_money(book, state, evidence)
+    _check_ending(book, state, evidence)
+    _check_trace(book, evidence.run_dir)
+    if reference:
+        _check_like(state, reference)
+    return state
+
+
+def _hold(fact: bool, promise: str, words: str) -> None:
+    if not fact:
+        raise Broken(f"{promise}: {words}")
+
+
+class _Book:
+    """The journal, read without the code that the run itself reads it with, as far as possible."""
+
+    def __init__(self, run_dir: Path, *, whole: bool) -> None:
+        path = run_dir / JOURNAL
+        data = path.read_bytes() if path.exists() else b""
+        scan = frame.scan(data)
+        _hold(not scan.later, "I1", f"sound frames stand behind damage at byte {scan.end}")
+        torn = len(data) - scan.end
+        _hold(not (whole and torn), "I1", f"{torn} torn bytes are left after a resume")
+        self.frames = scan.frames
+        self.events: list[AnyEvent] = [decoder.decode(found.payload) for found in scan.frames]
+        epoch = 0
+        for found, event in zip(self.frames, self.events, strict=True):
+            if isinstance(event, Opened):
+                epoch += 1
+                _hold(event.epoch == epoch, "I1", f"epoch {epoch} calls itself {event.epoch}")
+            _hold(found.epoch == epoch > 0, "I1", f"frame {found.seq} is not of epoch {epoch}")
+
+
+def _calls(state: State) -> list[Call]:
+    return [call for turn in state.turns for call in turn.calls]
+
+
+def _check_acknowledged(book: _Book, notes: list[str]) -> None:
+    """I2: what was acknowledged is there, byte for byte."""
+    for line in notes:
+        kind, *rest = line.split()
+        if kind != "ack":
+            continue
+        seq, digest = int(rest[0]), rest[1]
+        _hold(seq <= len(book.frames), "I2", f"frame {seq} was acknowledged and is gone")
+        there = payload_digest(book.frames[seq - 1].payload)
+        _hold(there == digest, "I2", f"frame {seq} is not what was acknowledged")
+
+
+def _check_heads(book: _Book) -> None:
+    """I10: every stored head is the fold of the events up to it."""
+    state = State()
+    for seq, event in enumerate(book.events, 1):
+        state.apply(event)
+        if isinstance(event, Replied | Finished | RunStopped):
+            _hold(event.head == state.head, "I10", f"frame {seq} holds {event.head}")
+
+
+def _check_under_way(state: State) -> None:
+    """I8: a result is saved at once, so what a crash cuts off is one write, or reads alone."""
+    open_calls = [call for call in state.pending if call.attempts]
+    writes = [call.ref for call in open_calls if call.nature is not Nature.READ_ONLY]
+    refs = [call.ref for call in open_calls]
+    _hold(not writes or len(refs) == 1, "I8", f"the calls {refs} were under way at once")
+
+
+def _check_turns(book: _Book, state: State, evidence: Evidence) -> None:
+    """I3 and I4: a saved turn is never asked again, nor one turn more often than we crashed."""
+    saved: set[int] = set()
+    asked: Counter[int] = Counter()
+    for event in book.events:
+        if isinstance(event, Replied):
+            _hold(event.turn not in saved, "I3", f"turn {event.turn} was replied to twice")
+            saved.add(event.turn)
+        elif isinstance(event, Asked):
+            _hold(event.turn not in saved, "I3", f"turn {event.turn} was asked after its reply")
+            asked[event.turn] += 1
+    billed = Counter(bill.turn for bill in evidence.bills)
+    for turn, times in billed.items():
+        _hold(times <= asked[turn], "I3", f"turn {turn}: {times} bills, {asked[turn]} asked")
+    _hold(saved <= set(billed), "I3", f"turns {saved - set(billed)} came without a bill")
+    again = sum(billed.values()) - len(billed)
+    failed = sum(isinstance(event, AskFailed) for event in book.events)
+    limit = evidence.crashes + failed
+    _hold(again <= limit, "I4", f"{again} turns billed again, {limit} crashes and failures")
+    _hold([turn.number for turn in state.turns] == sorted(saved), "I3", "turns are out of order")
+
+
+def _check_calls(book: _Book, state: State) -> None:
+    """I5 and I15: one answer a call, none after it, and only what was approved was run."""
+    answered: set[str] = set()
+    for event in book.events:
+        if isinstance(event, Started | Finished):
+            _hold(event.ref not in answered, "I8", f"{event.ref} went on after its answer")
+        if isinstance(event, Finished):
+            answered.add(event.ref)
+    for call in _calls(state):
+        if call.asked and call.attempts:
+            verdict = call.verdict
+            approved = verdict is not None and verdict.verdict in ("approve", "run_again")
+            _hold(approved, "I15", f"{call.ref} was run without being approved")
+    for turn in state.turns[:-1]:
+        for call in turn.calls:
+            _hold(call.result is not None, "I5", f"{call.ref} has no answer, and its turn is past")
+
+
+def _check_effects(book: _Book, state: State, evidence: Evidence) -> None:
+    """I6 and I8: nothing happened more often than it was said to be started."""
+    happened: dict[str, list[Effect]] = {}
+    for effect in evidence.effects:
+        happened.setdefault(effect.ref, []).append(effect)
+    started = Counter(event.ref for event in book.events if isinstance(event, Started))
+    repeats = sum(started.values()) - len(started)
+    side_by_side = max((len(turn.calls) for turn in state.turns), default=1)
+    limit = evidence.crashes * side_by_side
+    _hold(repeats <= limit, "I8", f"{repeats} calls were started again, {evidence.crashes} crashes")
+    calls = {call.ref: call for call in _calls(state)}
+    for ref, effects in happened.items():
+        _hold(ref in calls, "I8", f"{ref} had an effect and was never asked for")
+        words = f"{ref} had {len(effects)} effects and {started[ref]} starts"
+        _hold(len(effects) <= started[ref], "I8", words)
+        _check_kind(calls[ref], effects)
+    doubts = 0
+    for ref, call in calls.items():
+        result, effects = call.result, happened.get(ref, [])
+        if not result:
+            continue
+        if result.outcome is ResultKind.OK:
+            _hold(bool(effects), "I8", f"{ref} is told as done and never happened")
+        elif result.outcome is ResultKind.IN_DOUBT:
+            doubts += 1
+            _hold(call.attempts > 0, "I8", f"{ref} is in doubt and was never started")
+        elif result.outcome in (ResultKind.DEDUPED, ResultKind.REJECTED):
+            _hold(not effects, "I8", f"{ref} is told as {result.outcome.value} and happened")
+    _hold(doubts <= evidence.crashes, "I8", f"{doubts} calls in doubt, {evidence.crashes} crashes")
+
+
+def _check_kind(call: Call, effects: list[Effect]) -> None:
+    keys = {effect.key for effect in effects}
+    again = call.verdict is not None and call.verdict.verdict == "run_again"
+    match effects[0].kind:
+        case "write":
+            most = 2 if again else 1
+            _hold(len(effects) <= most, "I6", f"the plain write {call.ref} happened twice")
+        case "probed":
+            _hold(len(effects) == 1, "I6", f"the write {call.ref} with a probe happened twice")
+        case "keyed":
+            _hold(len(keys) == 1, "I6", f"{call.ref} bore the keys {sorted(keys)}")
+        case _:
+            pass
+
+
+def _check_money(book: _Book, state: State, evidence: Evidence) -> None:
+    """I7: recorded <= billed <= recorded and possibly spent; equal when nothing crashed."""
+    prices = state.prices or FREE
+    billed = sum(
+        prices.cost(Usage(bill.input_tokens, bill.output_tokens, bill.cached_input_tokens))
+        for bill in evidence.bills
+    )
+    recorded, maybe = state.head.cost_nusd, state.head.maybe_nusd
+    words = f"billed {billed}, recorded {recorded} and possibly {maybe}"
+    _hold(recorded <= billed <= recorded + maybe, "I7", words)
+    undisturbed = not evidence.crashes and not any(
+        isinstance(event, AskFailed) for event in book.events
+    )
+    _hold(not undisturbed or (recorded == billed and maybe == 0), "I7", words)
+
+
+def _check_ending(book: _Book, state: State, evidence: Evidence) -> None:
+    """I11: one ending, with a reason; and a Stop that was asked for ends as cancelled."""
+    _hold(state.outcome is not None, "I11", "the run has no ending")
+    ended = False
+    stop = False
+    for event in book.events:
+        ended = ended and isinstance(event, Opened)
+        if isinstance(event, StopRequested):
+            stop = True
+        if isinstance(event, RunStopped):
+            cancelled = isinstance(event.interruption, Cancelled)
+            final = event.status in (Status.COMPLETED, Status.FAILED)
+            _hold(not stop or cancelled, "I11", f"a Stop ended as {event.status.value}")
+            _hold(not final or event is book.events[-1], "I11", "something follows the ending")
+            ended, stop = True, False
+    _hold(ended, "I11", "the journal goes on behind its ending")
+    noted = "stop" in evidence.notes
+    told = any(isinstance(event, StopRequested) for event in book.events)
+    _hold(told or not noted, "I11", "a Stop was asked for and is not in the journal")
+    assert state.outcome
+    _hold(bool(state.outcome.reason), "I11", "the ending has no reason")
+
+
+def _check_trace(book: _Book, run_dir: Path) -> None:
+    """The trace shows each event once, in the journal's order, whatever a crash left out."""
+    state = State()
+    told: list[int] = []
+    for number, event in enumerate(book.events, 1):
+        state.apply(event)
+        if lines_of(event, state):
+            told.append(number)
+    lines = [
+        msgspec.json.decode(line, type=dict[str, object])
+        for line in (run_dir / TRACE).read_bytes().splitlines()
+    ]
+    shown = [line["frame"] for line in lines if "frame" in line]
+    _hold(shown == told, "trace", f"it shows the frames {shown}, and not {told}")
+    numbers = [line["seq"] for line in lines]
+    _hold(numbers == list(range(1, len(lines) + 1)), "trace", f"its lines are {numbers}")
+
+
+def _check_like(state: State, reference: Reference) -> None:
+    """The run came to what it would have come to, but for what is told as not known."""
+    if state.outcome and state.outcome.status is Status.COMPLETED:
+        _hold(state.outcome.output == reference.output, "I5", "the answer is another one")
+        refs = [call.ref for call in _calls(state)]
+        _hold(refs == list(reference.results), "I5", f"the calls are {refs}")
+    for call in _calls(state):
+        if not call.result or call.result.outcome in UNLIKE:
+            continue
+        probed = call.nature is Nature.PROBED and call.attempts > 0
+        got = (call.result.outcome, call.result.content)
+        like = got == reference.results[call.ref]
+        _hold(like or probed, "I5", f"{call.ref} was told {call.result.content[:100]!r}")

@@ -1,0 +1,32 @@
+"""One provider and one folder for all runs that are killed, in memory where it can be."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from ground import SUPPORT, Ground
+
+from actors.testing.lives import serving
+from actors.testing.provider import ProviderSettings
+from actors.tokens import encoding
+
+MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture(scope="session")
+def ground() -> Generator[Ground]:
+    encoding()  # once, so that no life pays for it
+    where = MEMORY if os.access(MEMORY, os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="exeunt-chaos-", dir=where))
+    bills = folder / "bills"
+    settings = ProviderSettings(
+        ledger=str(bills), modules=("errand_scripts",), search_path=(str(SUPPORT),)
+    )
+    try:
+        with serving(settings) as base_url:
+            yield Ground(folder, base_url, bills)
+    finally:
+        shutil.rmtree(folder)

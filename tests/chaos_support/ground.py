@@ -1,0 +1,204 @@
+"""The ground on which runs are killed: one provider for all of them, and a folder for each."""
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from errand_tools import LEDGER
+
+from actors.events import ApprovalGiven, Opened
+from actors.journal import hostname
+from actors.money import Prices, nusd
+from actors.record import Record
+from actors.spec import Limits, ProviderSpec, RunSpec, ToolsSpec
+from actors.testing.checker import check_crashed, check_ended, reference_of
+from actors.testing.dying_fs import DyingFs, Place
+from actors.testing.evidence import Bills, Evidence, Reference, read_effects
+from actors.testing.lives import Life, LifeEnd, begin
+from actors.wire import Start
+
+# Odd on purpose, so that every turn's cost has to be rounded up.
+PRICES = Prices(input=2_000_003, cached_input=200_001, output=12_000_007)
+SUPPORT = Path(__file__).parent
+TOOLS = (
+    "look",
+    "survey",
+    "stumble",
+    "put",
+    "pay",
+    "send",
+    "demolish",
+    "poison",
+    "wedge",
+    "hammer",
+)
+LIVES_MAX = 8
+
+Prepare = Callable[[], None]
+
+
+class Ground:
+    """Where runs are made; every process that uses one makes its own on the same folder."""
+
+    def __init__(self, folder: Path, base_url: str, bills: Path) -> None:
+        self.folder = folder
+        self.base_url = base_url
+        self.bills = Bills(bills)
+        self._numbers = itertools.count(1)
+        self._references: dict[str, Reference] = {}
+
+    def new_run(self, script: str, durability: str) -> "Subject":
+        """Make the folder of a run that nobody has opened yet."""
+        run_id = f"r{os.getpid()}x{next(self._numbers)}"
+        home = self.folder / run_id
+        (home / "runs" / run_id).mkdir(parents=True, mode=0o700)
+        spec = RunSpec(
+            agent="runner",
+            task="Do the errands.",
+            system="You run errands.",
+            provider=ProviderSpec(model=script, timeout_seconds=10.0, max_output_tokens=500),
+            prices=PRICES,
+            tools=ToolsSpec(names=TOOLS, modules=("errand_tools",), search_path=(str(SUPPORT),)),
+            limits=Limits(max_budget_nusd=nusd(5.0)),
+            durability=durability,
+        )
+        start = Start(
+            run_id=run_id,
+            root_id=run_id,
+            run_dir=str(home / "runs" / run_id),
+            spec=spec,
+            base_url=self.base_url,
+        )
+        return Subject(self, home, start)
+
+    def reference(self, script: str) -> Reference:
+        """How a script ends undisturbed."""
+        if script not in self._references:
+            subject = self.new_run(script, "process")
+            subject.until_ended()
+            self._references[script] = reference_of(subject.run_dir)
+            subject.remove()
+        return self._references[script]
+
+
+class Subject:
+    """One run, the lives it has had, and what they left behind."""
+
+    def __init__(self, ground: Ground, home: Path, start: Start) -> None:
+        self.ground = ground
+        self.home = home
+        self.start = start
+        self.run_dir = Path(start.run_dir)
+        self.effects = home / "effects"
+        self.notes = home / "notes"
+        self.crashes = 0
+        self.lives = 0
+        self.ends: list[LifeEnd] = []
+        self.why = "resume"
+        self.prepare: Prepare | None = None
+        """Called in each life before anything else: mutants come in here."""
+
+    def begin(
+        self,
+        die_at: Place | None = None,
+        *,
+        stop_at: Place | None = None,
+        fs: DyingFs | None = None,
+        why: str | None = None,
+    ) -> Life:
+        """Fork the next life of this run."""
+        why = why or (self.why if self.lives else "start")
+        self.lives += 1
+        start = msgspec.structs.replace(self.start, why=why)
+        return begin(
+            start, die_at=die_at, stop_at=stop_at, notes=self.notes, fs=fs, prepare=self._prepare
+        )
+
+    def _prepare(self) -> None:
+        os.environ[LEDGER] = str(self.effects)
+        if self.prepare:
+            self.prepare()
+
+    def live(
+        self,
+        die_at: Place | None = None,
+        *,
+        stop_at: Place | None = None,
+        fs: DyingFs | None = None,
+        why: str | None = None,
+    ) -> LifeEnd:
+        """Live one life, and after a crash check what must hold before anybody resumes."""
+        return self.bury(self.begin(die_at, stop_at=stop_at, fs=fs, why=why).wait())
+
+    def bury(self, end: LifeEnd) -> LifeEnd:
+        """Take in how a life ended."""
+        assert end.error is None, end.error
+        self.ends.append(end)
+        if end.killed or end.refused:
+            self.crashes += 1
+            check_crashed(self.evidence())
+        return end
+
+    def until_ended(self) -> LifeEnd:
+        """Resume until the run has an ending."""
+        for _ in range(LIVES_MAX):
+            end = self.live()
+            assert end.refused is None, end.refused
+            if end.outcome:
+                return end
+        raise AssertionError(f"the run did not end in {LIVES_MAX} lives")
+
+    def evidence(self) -> Evidence:
+        """What is known of the run by now."""
+        notes = self.notes.read_text().splitlines() if self.notes.exists() else []
+        return Evidence(
+            run_dir=self.run_dir,
+            crashes=self.crashes,
+            bills=self.ground.bills.of(self.start.run_id),
+            effects=read_effects(self.effects),
+            notes=notes,
+        )
+
+    def check(self, *, like: bool = True):
+        """Check every promise at the end of the run, and return its state."""
+        script = self.start.spec.provider.model
+        reference = self.ground.reference(script) if like else None
+        return check_ended(self.evidence(), reference)
+
+    def answer(self, call: str, verdict: str) -> None:
+        """Record a person's verdict on a call."""
+        record = Record(self.run_dir)
+        try:
+            state = record.state
+            opened = Opened(
+                schema=1,
+                run_id=state.run_id,
+                root=state.root,
+                agent=state.agent,
+                epoch=record.journal.epoch + 1,
+                pid=os.getpid(),
+                host=hostname(),
+                boot_id="",
+                durability=state.durability,
+                code_version="",
+                config_digest=state.config_digest,
+                why="verdict",
+                limits=state.limits,
+                tools=state.tools,
+                prices=state.prices,
+            )
+            asked = state.call(call)
+            given = ApprovalGiven(
+                ref=call, digest=asked.asked or asked.digest or b"", verdict=verdict, who="tester"
+            )
+            record.journal.begin(opened)
+            record.write(opened, given)
+        finally:
+            record.close()
+
+    def remove(self) -> None:
+        """Take the run off the disk."""
+        shutil.rmtree(self.home)

@@ -1,0 +1,43 @@
+"""What tests share: their helper modules on the path, and a world in which whole runs happen."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from world import World  # a helper module beside this file
+
+from actors import backoff
+from actors.tokens import encoding
+
+
+@pytest.fixture(scope="session")
+def counting() -> None:
+    """Build the encoder once, so that no single test pays for it."""
+    encoding()
+
+
+@pytest.fixture
+def make_world(
+    counting: None, tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], World]:
+    """Worlds that wait for nobody: whoever asked in vain asks again at once."""
+    monkeypatch.setattr(backoff, "BASE_SECONDS", 0.0)
+    number = 0
+
+    def make() -> World:
+        nonlocal number
+        number += 1
+        return World(tmp_path / f"world{number}", nursery)
+
+    return make
+
+
+@pytest.fixture
+def world(make_world: Callable[[], World]) -> World:
+    """One world with a workspace, a provider to be chosen, and one run."""
+    return make_world()
