@@ -199,9 +199,11 @@ def read_events(run_dir: Path) -> list[AnyEvent]:
     """All events on disk, without the lock; a torn tail is left out. Raises JournalError."""
     path = run_dir / JOURNAL
     try:
-        return _sound(path.read_bytes(), path)[1]
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
+            data = file.read()
     except OSError as error:
         raise _disk_failed(path, error) from error
+    return _sound(data, path)[1]
 
 
 def _sound(data: bytes, path: Path) -> tuple[frame.Scan, list[AnyEvent]]:
@@ -216,7 +218,23 @@ def _sound(data: bytes, path: Path) -> tuple[frame.Scan, list[AnyEvent]]:
             f"{path} is damaged at byte {scan.end}: {len(scan.later)} sound frames follow it. "
             f"Nothing was changed; restore the file from a copy."
         )
+    _check_tail(data[scan.end : scan.end + 4], scan.end, path)
     return scan, events
+
+
+def _check_tail(start: bytes, offset: int, path: Path) -> None:
+    """Refuse what no torn write leaves: a frame of a later version, or a file that is no journal.
+
+    A torn frame begins as a frame does, or with the zeros of a block that never came.
+    """
+    magic = frame.MAGIC_BYTES
+    if start.startswith(magic) and len(start) > len(magic) and start[len(magic)] > frame.VERSION:
+        raise _newer(path, f"frame version {start[len(magic)]}, this one knows {frame.VERSION}")
+    if offset == 0 and start and not start.startswith(b"\0") and not start.startswith(magic[:1]):
+        raise Corrupt(
+            f"{path} is no journal of Exeunt: it does not begin as one. "
+            f"Nothing was changed; restore the file from a copy."
+        )
 
 
 def _decode(payload: bytes, path: Path) -> AnyEvent:

@@ -16,9 +16,10 @@ from actors.catalogue import Catalogue, CatalogueError
 from actors.children import Children, child_tools
 from actors.custodian import MARKER
 from actors.decision import Rules, Run, StopCondition
-from actors.events import SCHEMA, ChildSettled, Opened, RunStopped, UserMessage
+from actors.epoch import begin
+from actors.events import ChildSettled, Opened, RunStopped, UserMessage
 from actors.fs import REAL, Fs
-from actors.journal import Held, hostname
+from actors.journal import Held
 from actors.messages import Prompt, ResultKind
 from actors.outcome import RESUMABLE, Outcome, Status
 from actors.performer import Performer
@@ -29,7 +30,6 @@ from actors.state import State
 from actors.tool_calls import ToolCalls
 from actors.tool_context import ToolContext
 from actors.trace import Follower
-from actors.version import VERSION
 from actors.warm import ssl_context
 from actors.wire import Start
 from actors.workspace import Workspace
@@ -137,32 +137,24 @@ async def open_run(
 
 def _begin(record: Record, start: Start, tools: dict[str, str]) -> Opened:
     """The ``run.opened`` of this epoch; the prompts stand in the first one only."""
-    spec, state, journal = start.spec, record.state, record.journal
+    spec, state = start.spec, record.state
     first = state.epoch == 0
     limits = spec.limits if first else state.limits
     prompts = (Prompt("system", spec.system), Prompt("user", spec.task))
-    opened = Opened(
-        schema=SCHEMA,
+    return begin(
+        record,
+        why=start.why,
         run_id=start.run_id,
         root=start.root_id,
         agent=spec.agent,
-        epoch=journal.epoch + 1,
-        pid=os.getpid(),
-        host=hostname(),
-        boot_id=_boot_id(),
         durability=spec.durability,
-        code_version=VERSION,
         config_digest=spec_digest(spec),
-        why=start.why,
         limits=_raised(limits, start),
         tools=tools,
         prices=spec.prices if first else state.prices,
         prompts=tuple(p for p in prompts if p.text) if first else (),
-        dropped=journal.dropped,
         crash=start.crash,
     )
-    journal.begin(opened)
-    return opened
 
 
 def _settled(state: State, children: Children) -> list[ChildSettled]:
@@ -189,11 +181,6 @@ def _raised(limits: Limits, start: Start) -> Limits:
 def spec_digest(spec: RunSpec) -> str:
     """Names a configuration: 32 hex digits."""
     return blake2b(msgspec.msgpack.encode(spec), digest_size=16).hexdigest()
-
-
-def _boot_id() -> str:
-    path = Path("/proc/sys/kernel/random/boot_id")
-    return path.read_text().strip() if path.exists() else ""
 
 
 async def _hold_effects(run_dir: Path, fs: Fs) -> int:

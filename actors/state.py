@@ -232,7 +232,8 @@ class State(msgspec.Struct):
 
     def _finished(self, event: Finished) -> None:
         call = self.call(event.ref)
-        call.result = event
+        # The head is of the journal: a state in memory and one read back are the same.
+        call.result = msgspec.structs.replace(event, head=None) if event.head else event
         self.head.stalled_opens = 0
         self.head.children_nusd += event.child_nusd
         digest = call.digest or raw_digest(call.written)

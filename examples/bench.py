@@ -21,7 +21,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ def in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 @contextmanager
-def provider(**settings: Any) -> Iterator[str]:
+def provider(**settings: Any) -> Generator[str]:
     """A scripted provider in a process of its own; yields its base URL."""
     reader, writer = os.pipe()
     pid = os.fork()
@@ -386,7 +386,10 @@ async def process_section(folder: Path) -> None:
         row("spawn until the process is known", f"{1000 * median(spawns):.1f} ms")
 
         waiting = load_config(config("slow", "scan_archive"))
-        hellos, idle, stops, resumed = [], [], [], []
+        hellos: list[float] = []
+        idle: list[float] = []
+        stops: list[float] = []
+        resumed: list[float] = []
         for _ in range(ROUNDS):
             seen, wanted = trio.Event(), b'"tool_progress"'
             async with trio.open_nursery() as nursery:

@@ -113,7 +113,7 @@ def _check_tools(config: Config, name: str, origin: Origin) -> None:
         key = f"agents.{name}.tools[{index}]"
         if tool in tools[:index]:
             raise origin.error(key, f"{tool} is named twice; remove one")
-        if tool in FILE_TOOLS:
+        if tool in FILE_TOOLS and not modules:
             if "files" not in config.tools:
                 raise origin.error(
                     key, f"{tool} needs a folder to work on; name it as root in [tools.files]"

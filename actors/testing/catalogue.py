@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from actors.testing import chapters as chapters  # registers its scripts
 from actors.testing.faults import Fault, FaultKind
 from actors.testing.scripts import Call, Conversation, Say, script
 

@@ -1,0 +1,247 @@
+"""``exeunt doctor``: checks what a run needs before one is started, a line a check."""
+
+import argparse
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+
+import httpx
+import msgspec
+import trio
+
+from actors.catalogue import Catalogue, CatalogueError
+from actors.provider import open_client
+from actors.tokens import TokenizerError, count_text
+from actors.warm import ssl_context
+from actors.workspace import kernel_resolves
+from supervisor import output
+from supervisor.commands.run import supervisord_is_here
+from supervisor.config import Config, ConfigError, api_key, load_config
+from supervisor.config_sections import Provider
+from supervisor.scripted import Scripted, ScriptedError, settings_of
+from supervisor.spawned import SpawnError
+from supervisor.spawner import Spawner, open_spawner
+from supervisor.state_dir import StateDir, StateError
+from supervisor.terminal import Style, visible
+
+PROBE_SECONDS = 20.0
+REQUEST_SECONDS = 10.0
+_PROBE_STATUS = 7
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that was looked at; ``detail`` says what is there, or what to do."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+class Problem(Exception):
+    """What a check found wrong, and what to do about it."""
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """Check the machine, and with CONFIG what a run of it needs."""
+    checks = trio.run(examine, args.state_dir, args.config)
+    ok = all(check.ok for check in checks)
+    if args.json:
+        output.document({"ok": ok, "checks": checks})
+    else:
+        style = Style(sys.stdout)
+        for check in checks:
+            word = style.green("ok     ") if check.ok else style.red("problem")
+            output.text(f"{word} {check.name}: {visible(check.detail)}")
+    return 0 if ok else 1
+
+
+async def examine(state_dir: str, config_path: str | None) -> list[Check]:
+    """All checks, in order."""
+    checks = [
+        _check("python", _python),
+        _check("packages", _packages),
+        _check("tokenizer", _tokenizer),
+        _check("state directory", lambda: _state_dir(state_dir)),
+        _check("file tools", _file_tools),
+    ]
+    config: Config | None = None
+    if config_path is not None:
+        try:
+            config = load_config(config_path)
+            config.run_spec()
+            checks.append(Check("configuration", True, f"{config.path} is sound"))
+        except ConfigError as error:
+            checks.append(Check("configuration", False, str(error)))
+            config = None
+    if config is not None:
+        checks += [
+            _check("tools", lambda: _tools(config)),
+            _check("key", lambda: _key(config)),
+        ]
+    return checks + await _processes(config)
+
+
+def _check(name: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, look())
+    except Problem as problem:
+        return Check(name, False, str(problem))
+
+
+def _python() -> str:
+    words = f"{sys.version.split()[0]} on {sys.platform}"
+    if not (3, 11) <= sys.version_info[:2] <= (3, 13):
+        raise Problem(f"{words}; install exeunt with Python 3.11, 3.12 or 3.13")
+    return words
+
+
+def _packages() -> str:
+    if supervisord_is_here():
+        raise Problem("supervisord's files lie among ours; use an environment without supervisord")
+    return ", ".join(f"{name} {version(name)}" for name in ("trio", "msgspec", "httpx"))
+
+
+def _tokenizer() -> str:
+    try:
+        tokens = count_text("Which file mentions a timeout?")
+    except TokenizerError as error:
+        raise Problem(f"{error}; install exeunt again") from None
+    return f"o200k_base, without the network ({tokens} tokens counted)"
+
+
+def _state_dir(path: str) -> str:
+    state_dir = StateDir(path)
+    try:
+        state_dir.prepare()
+    except StateError as error:
+        raise Problem(str(error)) from None
+    disk = os.statvfs(state_dir.path)
+    free_mib = disk.f_bavail * disk.f_frsize // 2**20
+    words = f"{state_dir.path} is private and writable, {free_mib:,} MiB free"
+    if free_mib < 64:
+        raise Problem(f"{words}; make room, as a run that cannot be saved stops")
+    return words
+
+
+def _file_tools() -> str:
+    fd = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        by_kernel = kernel_resolves(fd)
+    finally:
+        os.close(fd)
+    if by_kernel:
+        return "the kernel keeps paths in the workspace (openat2)"
+    return "paths are walked without following links, as openat2 is not there"
+
+
+def _tools(config: Config) -> str:
+    try:
+        catalogue = Catalogue.load(config.run_spec().tools)
+    except CatalogueError as error:
+        raise Problem(str(error)) from None
+    return ", ".join(catalogue.names) or "none"
+
+
+def _key(config: Config) -> str:
+    try:
+        key = api_key(config)
+    except ConfigError as error:
+        raise Problem(str(error)) from None
+    spec = config.run_spec().provider
+    if spec.api_key_env is None:
+        return "the scripted provider needs none"
+    return f"{spec.api_key_env} is {'set' if key else 'not set, so none is sent'}"
+
+
+def probe(fd: int) -> int:
+    """The main of the process that shows that spawning works."""
+    os.close(fd)
+    return _PROBE_STATUS
+
+
+async def _processes(config: Config | None) -> list[Check]:
+    """The checks that need a spawner: a process, and the provider's."""
+    checks: list[Check] = []
+
+    async def look(name: str, work: Awaitable[str]) -> None:
+        try:
+            checks.append(Check(name, True, await work))
+        except (Problem, SpawnError, ScriptedError, ConfigError) as problem:
+            checks.append(Check(name, False, str(problem)))
+
+    try:
+        async with open_spawner() as spawner:
+            await look("processes", _spawn(spawner))
+            if config is not None:
+                await look("provider", _provider(spawner, config))
+    except (SpawnError, ValueError) as error:
+        checks.append(Check("processes", False, f"{error}; try EXEUNT_SPAWN=subprocess"))
+    return checks
+
+
+async def _spawn(spawner: Spawner) -> str:
+    null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        with trio.move_on_after(PROBE_SECONDS):
+            began = trio.current_time()
+            process = await spawner.spawn("supervisor.commands.doctor:probe", "doctor", null)
+            took = 1000 * (trio.current_time() - began)
+            try:
+                exit_ = await process.wait()
+            finally:
+                await trio.aclose_forcefully(process.channel)
+            if exit_.status != _PROBE_STATUS:
+                raise Problem(f"a process {exit_.words}; try EXEUNT_SPAWN=subprocess")
+            return f"one was started in {took:.1f} ms and reaped"
+    finally:
+        os.close(null)
+    raise Problem(f"none ended within {PROBE_SECONDS:.0f} s; try EXEUNT_SPAWN=subprocess")
+
+
+async def _provider(spawner: Spawner, config: Config) -> str:
+    section = config.provider_of()
+    model = config.run_spec().provider.model
+    if section.kind == "openai":
+        assert section.base_url, "the configuration was checked"
+        return await _ask(section.base_url, api_key(config), model, section)
+    scripted = Scripted(spawner, settings_of(section, (config.folder,)))
+    async with trio.open_nursery() as nursery:
+        base_url: str = await nursery.start(scripted.serve)
+        words = await _ask(base_url, None, model, section)
+        nursery.cancel_scope.cancel()
+    return words
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model] = []
+
+
+async def _ask(base_url: str, key: str | None, model: str, section: Provider) -> str:
+    """Ask a provider for its models, which costs nothing."""
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    secure = ssl_context() if base_url.startswith("https:") else None
+    try:
+        with trio.fail_after(REQUEST_SECONDS):
+            async with open_client(base_url, secure) as client:
+                answer = await client.get(f"{base_url}/models", headers=headers)
+    except (httpx.HTTPError, trio.TooSlowError) as error:
+        words = str(error) or type(error).__name__
+        raise Problem(f"{base_url} cannot be reached: {words}; start it or mend base_url") from None
+    if answer.status_code in (401, 403):
+        raise Problem(f"{base_url} refuses the key (status {answer.status_code}); check it")
+    if answer.status_code != 200:
+        return f"{base_url} answers, but lists no models (status {answer.status_code})"
+    try:
+        names = {one.id for one in msgspec.json.decode(answer.content, type=_Models).data}
+    except msgspec.MsgspecError:
+        return f"{base_url} answers, but lists no models that can be read"
+    if model in names:
+        return f"{section.kind} at {base_url} has {model}"
+    if section.kind == "scripted":
+        raise Problem(f"there is no script {model}; the scripts are {', '.join(sorted(names))}")
+    return f"{base_url} answers, but does not list {model}"

@@ -1,0 +1,122 @@
+"""``exeunt ps``: the runs of a state directory as a tree."""
+
+import argparse
+import sys
+import time
+from typing import Any
+
+import msgspec
+
+from actors.money import usd
+from supervisor import output
+from supervisor.standing import Standing, parent_of, standing_of, tree_ids
+from supervisor.state_dir import StateDir
+from supervisor.terminal import Style, visible
+from supervisor.words import age, colour, money
+
+_HEADINGS = ("RUN", "AGENT", "STATUS", "TURNS", "COST", "TOKENS", "AGE", "PID")
+_STATUS = _HEADINGS.index("STATUS")
+
+
+class Row(msgspec.Struct, omit_defaults=True):
+    """One run as ``--json`` lists it; ``pid`` is null when no process holds it."""
+
+    run_id: str
+    status: str
+    agent: str
+    turns: int
+    cost_usd: float
+    possibly_spent_usd: float
+    input_tokens: int
+    output_tokens: int
+    age_s: float | None
+    pid: int | None
+    children: list[Any]
+    error: str | None = None
+
+
+def ps(args: argparse.Namespace) -> int:
+    """List all runs, or one with those below it."""
+    state_dir = StateDir(args.state_dir)
+    names = tree_ids(state_dir, args.run) if args.run else list(state_dir.run_ids())
+    rows = tree([row_of(standing_of(state_dir, name)) for name in names])
+    if args.json:
+        output.document([msgspec.structs.asdict(row) for row in rows])
+    elif rows:
+        output.text(table(rows, Style(sys.stdout)))
+    else:
+        output.note(f"there are no runs in {state_dir.path}")
+    return 0
+
+
+def row_of(standing: Standing) -> Row:
+    """What is listed of a run."""
+    state = standing.state
+    head = state.head
+    started = state.first_opened_at
+    return Row(
+        run_id=standing.run_id,
+        status=standing.status,
+        agent=state.agent,
+        turns=head.turns,
+        cost_usd=usd(head.cost_nusd),
+        possibly_spent_usd=usd(head.maybe_nusd),
+        input_tokens=head.input_tokens,
+        output_tokens=head.output_tokens,
+        age_s=round(max(0.0, time.time() - started), 1) if started else None,
+        pid=standing.pid,
+        children=[],
+        error=standing.error,
+    )
+
+
+def tree(rows: list[Row]) -> list[Row]:
+    """The rows that have no parent among them, with the others as their children."""
+    by_id = {row.run_id: row for row in rows}
+    roots: list[Row] = []
+    for row in rows:
+        parent = by_id.get(parent_of(row.run_id) or "")
+        (parent.children if parent else roots).append(row)
+    return roots
+
+
+def table(rows: list[Row], style: Style) -> str:
+    """The tree as a table, and below it what is wrong with damaged runs."""
+    lines: list[tuple[str, ...]] = [_HEADINGS]
+    errors: list[str] = []
+
+    def add(row: Row, depth: int) -> None:
+        lines.append(_cells(row, depth))
+        if row.error:
+            errors.append(visible(f"{row.run_id}: {row.error}"))
+        for child in row.children:
+            add(child, depth + 1)
+
+    for row in rows:
+        add(row, 0)
+    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADINGS))]
+    shown = [
+        "  ".join(_cell(style, line, column, width) for column, width in enumerate(widths)).rstrip()
+        for line in lines
+    ]
+    return "\n".join([style.dim(shown[0]), *shown[1:], *errors])
+
+
+def _cells(row: Row, depth: int) -> tuple[str, ...]:
+    return (
+        "  " * depth + row.run_id,
+        visible(row.agent) or "-",
+        row.status,
+        str(row.turns),
+        money(row.cost_usd) + ("+" if row.possibly_spent_usd else ""),
+        f"{row.input_tokens:,}+{row.output_tokens:,}",
+        "-" if row.age_s is None else age(row.age_s),
+        "-" if row.pid is None else str(row.pid),
+    )
+
+
+def _cell(style: Style, line: tuple[str, ...], column: int, width: int) -> str:
+    padded = f"{line[column]:<{width}}"
+    if column == _STATUS and line is not _HEADINGS:
+        return padded.replace(line[column], colour(style, line[column]), 1)
+    return padded

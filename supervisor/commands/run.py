@@ -1,0 +1,200 @@
+"""``exeunt run`` and ``exeunt resume``: a run in the foreground, with its supervisor."""
+
+import argparse
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import trio
+
+import supervisor
+from actors.journal import JournalError
+from actors.money import nusd
+from actors.outcome import RESUMABLE
+from actors.spec import LimitChange
+from supervisor import output
+from supervisor.commands import UsageError
+from supervisor.config import Config, api_key, load_config
+from supervisor.progress import Progress
+from supervisor.report import Report, report
+from supervisor.standing import root_of
+from supervisor.state_dir import StateDir, new_run_id
+from supervisor.supervisor import Supervisor, open_supervisor
+from supervisor.terminal import Style, visible
+from supervisor.words import Commands, ending, next_steps
+
+SIGNALS = {
+    signal.SIGINT: "cancelled: ctrl-c",
+    signal.SIGTERM: "cancelled: SIGTERM",
+    signal.SIGHUP: "cancelled: SIGHUP",
+}
+"""The signals that stop a run, and the reason that is recorded."""
+
+Work = Callable[[Supervisor], Awaitable[Report]]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Start a root run and go on to its end."""
+    refuse_supervisord()
+    config = load_config(args.config, args.sets, args.task)
+    # Whatever is wrong with it shall be told before there is a run on disk.
+    config.run_spec()
+    api_key(config)
+    state_dir = StateDir(args.state_dir)
+    run_id: str = args.run_id or new_run_id()
+    state_dir.run_dir(run_id)
+    if "." in run_id:
+        raise UsageError(f"{run_id} is a name for a child, as it has a dot; choose another")
+
+    async def work(tree: Supervisor) -> Report:
+        return await tree.run(config, run_id)
+
+    return perform(args, state_dir, run_id, config, work)
+
+
+def resume(args: argparse.Namespace) -> int:
+    """Go on with a run from disk."""
+    budget: float | None = args.max_budget_usd
+    raised = LimitChange(
+        max_turns=args.max_turns,
+        max_budget_nusd=None if budget is None else nusd(budget),
+        deadline_seconds=args.deadline_s,
+    )
+    return go_on(args, args.run, raised)
+
+
+def go_on(args: argparse.Namespace, run_id: str, raised: LimitChange | None = None) -> int:
+    """Resume a root run; one that has ended for good is only told."""
+    refuse_supervisord()
+    state_dir = StateDir(args.state_dir)
+    state_dir.existing(run_id)
+    if (root := root_of(run_id)) != run_id:
+        hint = Commands(args.state_dir_shown).line("resume", root)
+        raise UsageError(f"{run_id} is a child and goes on with its root. Type: {hint}")
+    config = state_dir.config(run_id)
+    state = state_dir.state(run_id)
+    if state.outcome and state.outcome.status not in RESUMABLE:
+        output.note(f"{run_id} had ended; nothing was done")
+        return tell(args, report(run_id, state), Style(sys.stderr))
+
+    async def work(tree: Supervisor) -> Report:
+        return await tree.resume(run_id, raised)
+
+    return perform(args, state_dir, run_id, config, work)
+
+
+def refuse_supervisord() -> None:
+    """Raise UsageError when supervisord's package lies in the same folder as ours."""
+    if supervisord_is_here():
+        raise UsageError(
+            "the package supervisor (supervisord) is installed in the same environment, and its "
+            "files lie among ours; install exeunt in an environment of its own"
+        )
+
+
+def supervisord_is_here() -> bool:
+    """Whether files of supervisord lie in our package's folder."""
+    return Path(supervisor.__file__).with_name("supervisord.py").exists()
+
+
+def perform(
+    args: argparse.Namespace, state_dir: StateDir, run_id: str, config: Config, work: Work
+) -> int:
+    """Do supervised work on one run with live progress, and tell its ending."""
+    logging.basicConfig(level=logging.WARNING, format="exeunt: %(message)s", stream=sys.stderr)
+    provider = config.provider_of()
+    spec = config.run_spec()
+    progress = Progress(sys.stderr)
+    progress.header(run_id, spec.agent, f"{provider.kind}:{spec.provider.model}")
+    names = {one.api_key_env for one in (*config.providers.values(), provider)}
+    try:
+        found = trio.run(supervise, state_dir, tuple(filter(None, names)), progress, work)
+    finally:
+        progress.close()
+    return tell(args, found or _left(state_dir, run_id), progress.style)
+
+
+def _left(state_dir: StateDir, run_id: str) -> Report:
+    """The report of a run that was killed, from disk."""
+    if not state_dir.run_dir(run_id).exists():
+        raise KeyboardInterrupt
+    try:
+        return report(run_id, state_dir.state(run_id))
+    except JournalError as error:
+        raise UsageError(str(error)) from None
+
+
+def tell(args: argparse.Namespace, found: Report, style: Style) -> int:
+    """Print a run's answer and ending; returns the exit code."""
+    if args.json:
+        output.document(found)
+    elif found.output is not None:
+        output.text(visible(found.output, multiline=True))
+    commands = Commands(args.state_dir_shown)
+    output.write_note(sys.stderr, ending(found, style))
+    output.write_note(sys.stderr, next_steps(found, commands))
+    return found.exit_code
+
+
+async def supervise(
+    state_dir: StateDir, key_names: tuple[str, ...], progress: Progress, work: Work
+) -> Report | None:
+    """Do the work with a supervisor, stopped by the first signal and killed by the second.
+
+    None when it was killed. Raises what the work raises.
+    """
+    found: Report | None = None
+    failure: Exception | None = None
+    # The receiver comes first: while the spawner starts there is no default handler to die by.
+    with trio.open_signal_receiver(*_signals()) as received:
+        async with trio.open_nursery() as nursery:
+            stopping = _Stopping(progress, nursery.cancel_scope)
+            nursery.start_soon(stopping.listen, received)
+            try:
+                async with open_supervisor(
+                    state_dir, listener=progress.take, key_names=key_names
+                ) as tree:
+                    stopping.attach(tree)
+                    found = await work(tree)
+            except Exception as error:
+                # Kept, as the nursery would hand it on inside a group.
+                failure = error
+            nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return found
+
+
+def _signals() -> list[signal.Signals]:
+    # nohup ignores SIGHUP on purpose.
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [one for one in SIGNALS if one is not signal.SIGHUP or not ignored]
+
+
+class _Stopping:
+    """What signals do to a supervisor, also to one that is not there yet."""
+
+    def __init__(self, progress: Progress, scope: trio.CancelScope) -> None:
+        self._progress = progress
+        self._scope = scope
+        self._tree: Supervisor | None = None
+        self._reason: str | None = None
+
+    def attach(self, tree: Supervisor) -> None:
+        self._tree = tree
+        if self._reason:
+            tree.stop(self._reason)
+
+    async def listen(self, received: AsyncIterator[int]) -> None:
+        async for number in received:
+            if self._reason:
+                break
+            self._reason = SIGNALS[signal.Signals(number)]
+            self._progress.note(f"{self._reason}: stopping; once more kills")
+            if self._tree:
+                self._tree.stop(self._reason)
+        if self._tree:
+            self._tree.kill()
+        self._scope.cancel()

@@ -1,0 +1,78 @@
+"""``exeunt stop``: Stop for a tree, asked of its supervisor from any terminal."""
+
+import argparse
+import sys
+
+import trio
+
+from actors.text import clean
+from supervisor import output
+from supervisor.report import report
+from supervisor.standing import Standing, root_of, standing_of
+from supervisor.state_dir import StateDir
+from supervisor.stop_socket import StopRequest, ask
+from supervisor.terminal import Style, visible
+from supervisor.words import Commands, ending, next_steps
+
+REASON = "cancelled: exeunt stop"
+REASON_MAX = 1000
+EXTRA_SECONDS = 10.0
+"""How much longer than the run's own grace its ending is waited for."""
+_POLL_SECONDS = 0.03
+
+
+def stop(args: argparse.Namespace) -> int:
+    """Ask the supervisor of a run to stop it, and wait until it has ended."""
+    state_dir = StateDir(args.state_dir)
+    run_id: str = args.run
+    state_dir.existing(run_id)
+    commands = Commands(args.state_dir_shown)
+    before = standing_of(state_dir, run_id)
+    request = StopRequest(run_id, clean(args.reason or REASON)[:REASON_MAX])
+    asked = not before.ended and ask(state_dir.run_dir(root_of(run_id)), request)
+    found = before
+    if asked:
+        grace = state_dir.config(run_id).supervision.stop_grace_s
+        found = trio.run(_ended, state_dir, run_id, 2 * grace + EXTRA_SECONDS)
+    stopped = asked and found.ended and found.pid is None
+    if args.json:
+        reason = found.state.outcome.reason if found.state.outcome else None
+        output.document(
+            {"run_id": run_id, "stopped": stopped, "status": found.status, "reason": reason}
+        )
+    if stopped or found.ended:
+        style = Style(sys.stderr)
+        told = report(run_id, found.state)
+        if not asked:
+            output.note(f"{run_id} had ended before")
+        output.write_note(sys.stderr, ending(told, style))
+        output.write_note(sys.stderr, next_steps(told, commands))
+        return 0
+    output.note(_unstopped(found, commands, asked))
+    return 1
+
+
+async def _ended(state_dir: StateDir, run_id: str, seconds: float) -> Standing:
+    """The run once it has ended and nobody holds it, or after ``seconds`` as it stands then."""
+    found = standing_of(state_dir, run_id)
+    with trio.move_on_after(seconds):
+        while not found.ended or found.pid is not None:
+            await trio.sleep(_POLL_SECONDS)
+            found = standing_of(state_dir, run_id)
+    return found
+
+
+def _unstopped(found: Standing, commands: Commands, asked: bool) -> str:
+    match found.status:
+        case "running" if asked:
+            return f"{found.run_id} was asked to stop, and has not ended yet (process {found.pid})"
+        case "running":
+            return (
+                f"{found.run_id} is held by process {found.pid}, whose supervisor does not answer. "
+                f"End it with: kill {found.pid}"
+            )
+        case "damaged":
+            return visible(str(found.error))
+        case _:
+            hint = commands.line("resume", found.run_id)
+            return f"{found.run_id} is not running ({found.status}). Go on with it: {hint}"

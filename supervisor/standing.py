@@ -1,0 +1,64 @@
+"""Where a run stands, for those who only look at it: its status, its process, its state."""
+
+import msgspec
+
+from actors.journal import JournalError
+from actors.state import State
+from supervisor.state_dir import StateDir
+from supervisor.stop_socket import listens
+
+RUNNING, CUT_OFF, NOT_STARTED, DAMAGED = "running", "cut off", "not started", "damaged"
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """One look at a run; ``status`` is one of the five endings or one of the words above."""
+
+    run_id: str
+    status: str
+    pid: int | None
+    """The process that holds the run."""
+    state: State
+    error: str | None = None
+    """What is wrong with a damaged journal."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has an ending on record."""
+        return self.state.outcome is not None
+
+
+def standing_of(state_dir: StateDir, run_id: str) -> Standing:
+    """Look at a run without touching it; a damaged journal is a status. Raises StateError."""
+    # First the lock and then the journal, so that a run which ends in between is seen as ended.
+    pid = state_dir.holder(run_id)
+    try:
+        state = state_dir.state(run_id)
+    except JournalError as error:
+        return Standing(run_id, DAMAGED, pid, State(), str(error))
+    if state.outcome:
+        return Standing(run_id, state.outcome.status.value, pid, state)
+    # Between two processes of a run nobody holds it, but its supervisor is there.
+    if pid is not None or listens(state_dir.run_dir(run_id)):
+        return Standing(run_id, RUNNING, pid, state)
+    return Standing(run_id, CUT_OFF if state.epoch else NOT_STARTED, None, state)
+
+
+def root_of(run_id: str) -> str:
+    """The root run of a tree, from the name of any run in it."""
+    return run_id.partition(".")[0]
+
+
+def parent_of(run_id: str) -> str | None:
+    """The parent of a run, from its name: ``r1.3`` is no run, so the parent of r1.3.0 is r1."""
+    return run_id.rsplit(".", 2)[0] if "." in run_id else None
+
+
+def tree_ids(state_dir: StateDir, run_id: str) -> list[str]:
+    """A run that is there, and the runs below it, parents first. Raises StateError."""
+    state_dir.existing(run_id)
+    below = [name for name in state_dir.run_ids() if name.startswith(f"{run_id}.")]
+    return [run_id, *sorted(below, key=_numbers)]
+
+
+def _numbers(run_id: str) -> list[int]:
+    return [int(part) for part in run_id.split(".")[1:]]

@@ -1,0 +1,110 @@
+"""The trace lines of a tree as they stand on disk, put in order and made whole, never written.
+
+A line names the journal frame that it shows. What a crash kept out of the file is made again from
+the journal, as the run's next process would do.
+"""
+
+import heapq
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.journal import JournalError
+from actors.state import State
+from actors.trace import TRACE, lines_of
+from supervisor.state_dir import StateDir
+
+_CHUNK = 1 << 20
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line: its bytes as they are in the file, and what is needed to order and follow it."""
+
+    raw: bytes
+    run_id: str
+    at: float
+    seq: int
+    type: str
+    frame: int = 0
+
+
+class _Keys(msgspec.Struct):
+    run_id: str
+    seq: int
+    at: float
+    type: str
+    frame: int = 0
+
+
+_decoder = msgspec.json.Decoder(_Keys)
+_encoder = msgspec.json.Encoder()
+
+
+class TraceFile:
+    """The trace of one run, read from where the last ``read`` ended."""
+
+    def __init__(self, run_dir: Path) -> None:
+        """The file may not be there yet."""
+        self._path = run_dir / TRACE
+        self._offset = 0
+        self.last: Line | None = None
+        """The last line that was read."""
+
+    def read(self) -> Iterator[Line]:
+        """The whole lines that are new; what is no trace line is left out."""
+        try:
+            file = self._path.open("rb")
+        except OSError:
+            return
+        with file:
+            if os.fstat(file.fileno()).st_size < self._offset:
+                self._offset = 0  # It was begun anew, as the journal had lost what it told.
+            file.seek(self._offset)
+            rest = b""
+            while data := file.read(_CHUNK):
+                *whole, rest = (rest + data).split(b"\n")
+                for raw in whole:
+                    self._offset += len(raw) + 1
+                    if line := _parsed(raw):
+                        self.last = line
+                        yield line
+
+
+def _parsed(raw: bytes) -> Line | None:
+    try:
+        keys = _decoder.decode(raw)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+    return Line(raw, keys.run_id, keys.at, keys.seq, keys.type, keys.frame)
+
+
+def all_lines(state_dir: StateDir, run_ids: list[str]) -> Iterator[Line]:
+    """The lines of these runs in the order of time, those that a file lacks included."""
+    runs = [run_lines(state_dir, run_id) for run_id in run_ids]
+    return heapq.merge(*runs, key=lambda line: line.at)
+
+
+def run_lines(state_dir: StateDir, run_id: str) -> list[Line]:
+    """The lines of one run, those that its file lacks included."""
+    lines = list(TraceFile(state_dir.run_dir(run_id)).read())
+    try:
+        events = state_dir.events(run_id)
+    except JournalError:
+        return lines  # The file tells what it can; show and ps tell what is wrong.
+    last = max((line.frame for line in lines), default=0)
+    if last > len(events):
+        # A power cut: what the journal lost never happened.
+        lines, last = [], 0
+    state = State()
+    seq = lines[-1].seq if lines else 0
+    for frame, event in enumerate(events, 1):
+        state.apply(event)
+        for told in lines_of(event, state) if frame > last else []:
+            seq += 1
+            head: dict[str, Any] = {"run_id": state.run_id, "root_id": state.root, "seq": seq}
+            raw = _encoder.encode(head | {"at": round(event.at, 6)} | told | {"frame": frame})
+            lines.append(Line(raw, state.run_id, event.at, seq, told["type"], frame))
+    return lines

@@ -1,0 +1,159 @@
+"""How a run is told to people: its amounts, its ending, and the command to type next."""
+
+import shlex
+from typing import Any
+
+import msgspec
+
+from actors.outcome import Interruption, Outcome, Status
+from supervisor.report import Report
+from supervisor.standing import CUT_OFF
+from supervisor.terminal import Style, one_line, visible
+
+ARGS_MAX = 4000
+"""Characters of a call's arguments that an approval shows; more are shown by ``show --turn``."""
+_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
+
+
+class Commands:
+    """The commands to type next, with the state directory where that is not the usual one."""
+
+    def __init__(self, state_dir: str | None = None) -> None:
+        """``state_dir`` is what the user gave with ``--state-dir``, if it matters."""
+        self._option = ["--state-dir", state_dir] if state_dir else []
+
+    def line(self, *words: str) -> str:
+        """``exeunt`` and these words, ready for a shell."""
+        return visible(shlex.join(["exeunt", *words, *self._option]))
+
+
+def money(usd: float) -> str:
+    """An amount of money."""
+    return f"${usd:.6f}"
+
+
+def count(number: int, noun: str) -> str:
+    """``1 turn``, ``2 turns``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def age(seconds: float) -> str:
+    """A length of time in its largest unit."""
+    for unit, name in _UNITS:
+        if seconds >= unit:
+            return f"{seconds / unit:.0f}{name}"
+    return "0s"
+
+
+def colour(style: Style, status: str) -> str:
+    """A status in its colour."""
+    match status:
+        case Status.COMPLETED:
+            return style.green(status)
+        case Status.FAILED | "damaged":
+            return style.red(status)
+        case _:
+            return style.bold(status)
+
+
+def ending(report: Report, style: Style) -> str:
+    """One line with what the run came to, and one that says why unless it completed."""
+    status = report.status or CUT_OFF
+    possibly = report.possibly_spent_usd
+    amounts = ", ".join(
+        [
+            count(report.turns, "turn"),
+            count(report.tool_runs, "tool run"),
+            f"{report.input_tokens:,}+{report.output_tokens:,} tokens",
+            money(report.cost_usd) + (f" (possibly {money(possibly)} more)" if possibly else ""),
+        ]
+    )
+    line = f"{colour(style, status)}  {style.dim(amounts)}"
+    why = reason(report)
+    return f"{line}\n  {visible(why)}" if why else line
+
+
+def reason(report: Report) -> str | None:
+    """Why a run ended other than completed, in one sentence."""
+    if report.status is None:
+        return report.error or "killed before it had ended; nothing that was saved is lost"
+    if report.status == Status.COMPLETED:
+        return None
+    interruption: Interruption | None = (
+        msgspec.convert(report.interruption, Interruption) if report.interruption else None
+    )
+    return Outcome(Status(report.status), interruption, report.error).reason
+
+
+def next_steps(report: Report, commands: Commands) -> str:
+    """What to type next, after the calls that wait for a person."""
+    lines: list[str] = []
+    for call in waiting(report):
+        arguments = shown(call["args"])
+        lines.append(f"  {visible(call['tool_name'])} {arguments}")
+    steps = _steps(report, commands)
+    width = max(len(command) for command, _ in steps)
+    for index, (command, what) in enumerate(steps):
+        head = "      " if index else "next: "
+        lines.append(f"{head}{command:<{width}}  {what}".rstrip())
+    return "\n".join(lines)
+
+
+def waiting(report: Report) -> list[dict[str, Any]]:
+    """The calls that wait for a person, those of an approval or the one in doubt."""
+    interruption = report.interruption
+    if not interruption or interruption["type"] not in ("approval", "in_doubt"):
+        return []
+    return list(interruption.get("pending") or [interruption])
+
+
+def shown(args: Any) -> str:
+    """A call's arguments as JSON, so far as ``ARGS_MAX`` allows; a cut says how much is left."""
+    whole = visible(msgspec.json.encode(args).decode("utf-8", "replace"))
+    if len(whole) <= ARGS_MAX:
+        return whole
+    return f"{whole[:ARGS_MAX]} [{len(whole) - ARGS_MAX} more characters: see show --turn]"
+
+
+def short(args: Any, width: int) -> str:
+    """A call's arguments as JSON on one line."""
+    return one_line(msgspec.json.encode(args).decode("utf-8", "replace"), width)
+
+
+def _steps(report: Report, commands: Commands) -> list[tuple[str, str]]:
+    run_id = report.run_id
+    resume = commands.line("resume", run_id)
+    interruption: dict[str, Any] = report.interruption or {}
+    match interruption.get("type"), report.status:
+        case "approval", _:
+            return [
+                step
+                for call in waiting(report)
+                for step in _verdicts(call["run_id"], call["call"], commands)
+            ]
+        case "in_doubt", _:
+            owner, call = interruption["run_id"], interruption["call"]
+            return [
+                (commands.line("approve", owner, call), "run it again"),
+                (commands.line("approve", owner, call, "--done"), "it did happen"),
+                (commands.line("reject", owner, call), "it did not happen"),
+            ]
+        case "max_turns", _:
+            cap = str(2 * interruption["max_turns"])
+            return [(commands.line("resume", run_id, "--max-turns", cap), "")]
+        case "max_budget", _:
+            cap = f"{2 * interruption['max_budget_usd']:g}"
+            return [(commands.line("resume", run_id, "--max-budget-usd", cap), "")]
+        case "cancelled", _ if interruption["who"] == "deadline":
+            return [(resume, "with --deadline-s S for more time")]
+        case _, None | "interrupted":
+            return [(resume, "")]
+        case _:
+            return [(commands.line("show", run_id), "")]
+
+
+def _verdicts(run_id: str, call: str, commands: Commands) -> list[tuple[str, str]]:
+    return [
+        (commands.line("approve", run_id, call), "let it run"),
+        (commands.line("reject", run_id, call, "--reason", "..."), "the model reads the reason"),
+    ]
