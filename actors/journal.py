@@ -98,7 +98,7 @@ class Journal:
             if scan.end < len(data):
                 self._cut(run_dir, data, scan.end)
         except OSError as error:
-            raise _disk_failed(self.path, error) from error
+            raise disk_failed(self.path, error) from error
         if scan.frames:
             last = scan.frames[-1]
             self.seq, self.epoch, self._crc = last.seq, last.epoch, last.crc
@@ -177,7 +177,7 @@ class Journal:
         self.synced = max(self.synced, seq)
 
     def _fail(self, error: OSError, *, whole: bool = True) -> None:
-        failed = _disk_failed(self.path, error)
+        failed = disk_failed(self.path, error)
         self._poison = str(failed)
         if whole:
             # A torn frame at the end would be cut at the next open; cut it while we know where.
@@ -202,7 +202,7 @@ def read_events(run_dir: Path) -> list[AnyEvent]:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
             data = file.read()
     except OSError as error:
-        raise _disk_failed(path, error) from error
+        raise disk_failed(path, error) from error
     return _sound(data, path)[1]
 
 
@@ -251,7 +251,8 @@ def _newer(path: Path, detail: str) -> NewerSchema:
     )
 
 
-def _disk_failed(path: Path, error: OSError) -> DiskFailed:
+def disk_failed(path: Path, error: OSError) -> DiskFailed:
+    """What a failed call of the system means, in words that say what to do."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     words = "disk full" if full else (error.strerror or str(error))
     advice = "make room and resume the run" if full else "mend that and resume the run"
@@ -263,7 +264,7 @@ def _take_lock(run_dir: Path, fs: Fs) -> int:
     try:
         fd = fs.open(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
-        raise _disk_failed(path, error) from error
+        raise disk_failed(path, error) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

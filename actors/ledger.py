@@ -10,7 +10,6 @@ from actors.window_words import FOLDED_NOTE
 
 ARGUMENT_MAX = 80
 NAME_MAX = 24
-PERSON_MAX = 400
 TOOLS_MAX = 8
 """So many tools are counted by name; the others together."""
 COUNTED_TOKENS = 256
@@ -39,11 +38,6 @@ def call_line(name: str, arguments: str, size: int, outcome: str) -> str:
     """The line of a call: tool, main argument, and the size of its result in characters."""
     told = f"{size} characters" if outcome == "ok" else outcome
     return f"- {excerpt(name, NAME_MAX)} {main_argument(arguments)}: {told}"
-
-
-def person_line(text: str) -> str:
-    """The line of a message that a person wrote."""
-    return f'- the user said: "{excerpt(text, PERSON_MAX)}"'
 
 
 def main_argument(arguments: str) -> str:

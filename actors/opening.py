@@ -19,7 +19,7 @@ from actors.decision import Rules, Run, StopCondition
 from actors.epoch import begin
 from actors.events import ChildSettled, Opened, RunStopped, UserMessage
 from actors.fs import REAL, Fs
-from actors.journal import Held
+from actors.journal import Corrupt, Held
 from actors.messages import Prompt, ResultKind
 from actors.outcome import RESUMABLE, Outcome, Status
 from actors.performer import Performer
@@ -27,6 +27,7 @@ from actors.provider import Provider, open_client
 from actors.record import Record
 from actors.spec import Limits, RunSpec
 from actors.state import State
+from actors.text import clean
 from actors.tool_calls import ToolCalls
 from actors.tool_context import ToolContext
 from actors.trace import Follower
@@ -86,7 +87,13 @@ async def open_run(
     run_dir = Path(start.run_dir)
     record = Record(run_dir, fs, follow)
     effects_fd = -1
+    workspace: Workspace | None = None
     try:
+        if record.state.epoch and record.state.run_id != start.run_id:
+            raise Corrupt(
+                f"{run_dir} holds the journal of run {record.state.run_id}, not of {start.run_id}. "
+                "Nothing was changed; put it back where it belongs."
+            )
         outcome = record.state.outcome
         if outcome and outcome.status not in RESUMABLE:
             yield OpenRun(record, None)
@@ -96,6 +103,7 @@ async def open_run(
             agents = child_tools(start.spec.tools.agents)
             catalogue = Catalogue.load(start.spec.tools, agents)
             conditions = [_stop_condition(path) for path in start.spec.limits.stop_when]
+            workspace = _workspace(start.spec.tools.workspace)
         except (CatalogueError, Unusable) as error:
             if record.state.epoch:
                 raise Unusable(str(error)) from error
@@ -119,7 +127,6 @@ async def open_run(
             stop_conditions=conditions,
         )
         secure = ssl_context() if start.base_url.startswith("https:") else None
-        workspace = Workspace(spec.tools.workspace) if spec.tools.workspace else None
         async with open_client(start.base_url, secure) as client:
             provider = Provider(client, start.base_url, spec.provider, start.api_key)
             calls = ToolCalls(
@@ -130,6 +137,8 @@ async def open_run(
             )
             yield OpenRun(record, Performer(record, rules, spec.provider, provider, calls))
     finally:
+        if workspace:
+            workspace.close()
         if effects_fd >= 0:
             os.close(effects_fd)
         record.close()
@@ -205,9 +214,26 @@ async def _hold_effects(run_dir: Path, fs: Fs) -> int:
 def _stop_condition(path: str) -> StopCondition:
     module, _, name = path.partition(":")
     try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
+        function: StopCondition = getattr(importlib.import_module(module), name)
+    except Exception as error:  # a user's module may raise anything at import
         raise Unusable(f"stop_when names {path}, which cannot be loaded: {error}") from error
+
+    def condition(state: State) -> str | None:
+        try:
+            reason = function(state)
+        except Exception as error:
+            # A limit that cannot be checked is one that is reached.
+            return clean(f"{path} raised {error!r}")
+        return clean(str(reason)) if reason else None
+
+    return condition
+
+
+def _workspace(root: str | None) -> Workspace | None:
+    try:
+        return Workspace(root) if root else None
+    except OSError as error:
+        raise Unusable(f"the workspace {root} cannot be opened: {error.strerror}") from error
 
 
 def _context_maker(

@@ -7,9 +7,9 @@ import msgspec
 
 from actors.events import AnyEvent, Finished, Replied, RunStopped
 from actors.fs import REAL, Fs
-from actors.journal import Journal
+from actors.journal import Journal, disk_failed
 from actors.state import Call, State
-from actors.trace import Follower, Trace
+from actors.trace import TRACE, Follower, Trace
 
 
 class Record:
@@ -24,7 +24,11 @@ class Record:
         self.journal = Journal.open(run_dir, fs)
         self.fs = fs
         self.state = State()
-        self._trace = Trace(run_dir, self.state, self.journal.seq, follow)
+        try:
+            self._trace = Trace(run_dir, self.state, self.journal.seq, follow)
+        except OSError as error:
+            self.journal.close()
+            raise disk_failed(run_dir / TRACE, error) from error
         for number, event in enumerate(self.journal.events, 1):
             self.state.apply(event)
             self._trace.event(event, number)

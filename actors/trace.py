@@ -137,13 +137,13 @@ class Trace:
         """Open the file; ``frames`` is how many frames the journal has."""
         self._state = state
         self._follow = follow
-        self.seq, self.frame = _last_line(run_dir / TRACE)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._fd = os.open(run_dir / TRACE, flags, 0o600)
+        self.seq, self.frame = _last_line(self._fd)
         if self.frame > frames:
             # The trace outran the journal (a power cut): what the journal lost never happened.
-            flags |= os.O_TRUNC
+            os.ftruncate(self._fd, 0)
             self.seq = self.frame = 0
-        self._fd = os.open(run_dir / TRACE, flags, 0o600)
 
     def event(self, event: AnyEvent, frame: int) -> None:
         """Write the lines of an event that the state has just taken in, unless they are there."""
@@ -183,30 +183,34 @@ class Trace:
             self._fd = -1
 
 
-def _last_line(path: Path) -> tuple[int, int]:
-    """The last seq and the last frame number that the file names; zeros where it has none."""
-    try:
-        with path.open("rb+") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(0, end - _TAIL))
-            data = file.read()
-            if data and not data.endswith(b"\n"):
-                # A torn line: cut it, its event is written again.
-                torn = len(data) - data.rfind(b"\n") - 1
-                file.truncate(end - torn)
-                data = data[: len(data) - torn]
-    except OSError:
-        return 0, 0
-    seq = frame = 0
+def _last_line(fd: int) -> tuple[int, int]:
+    """The last seq and the last frame number that the file names; zeros where it has none.
+
+    A torn last line is cut, for its event is written again.
+    """
+    size = os.fstat(fd).st_size
+    tail, start, seq, frame = _TAIL, size, 0, 0
+    # As much as there is behind the last line that names a frame: seldom more than one step.
+    while start and not frame:
+        start = max(0, size - tail)
+        data = os.pread(fd, size - start, start)
+        end = data.rfind(b"\n") + 1
+        if end or not start:
+            if end < len(data):
+                os.ftruncate(fd, start + end)
+            seq, frame = _search(data[:end])
+        tail *= 8
+    return seq, frame
+
+
+def _search(data: bytes) -> tuple[int, int]:
+    seq = 0
     for raw in reversed(data.split(b"\n")):
-        if not raw:
-            continue
         try:
             line: Line = msgspec.json.decode(raw, type=dict[str, Any])
         except msgspec.MsgspecError:
-            continue
+            continue  # Empty, or its beginning is not in the data.
         seq = seq or int(line.get("seq", 0))
         if "frame" in line:
-            frame = int(line["frame"])
-            break
-    return seq, frame
+            return seq, int(line["frame"])
+    return seq, 0

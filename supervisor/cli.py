@@ -59,7 +59,7 @@ def _open_standard_streams() -> None:
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
             if fd:
                 stream = open(fd, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
                 setattr(sys, ("stdin", "stdout", "stderr")[fd], stream)

@@ -14,7 +14,7 @@ import msgspec
 
 from supervisor import output
 from supervisor.terminal import Style, one_line, visible
-from supervisor.words import colour, money, short
+from supervisor.words import colour, duration, money, short
 
 PROGRESS_SECONDS_MIN = 1.0
 """Between two lines of a tool's progress where they cannot overwrite each other."""
@@ -60,9 +60,9 @@ class Progress:
             pass  # The trace on disk has it.
 
     def close(self) -> None:
-        """Take away a line that was to be overwritten."""
+        """Take away a line that was to be overwritten; nothing runs any more, so this may wait."""
         if self._over:
-            self._write(_CLEAR)
+            output.write_note(self._stream, _CLEAR, end="")
             self._over = False
 
     def _take(self, run_id: str, line: Line) -> None:
@@ -114,7 +114,7 @@ class Progress:
 
     def _result(self, line: Line) -> tuple[str, str]:
         """How a call ended, plain and in colour."""
-        style, took = self.style, f"{line['ms']:,} ms"
+        style, took = self.style, duration(line["ms"])
         if line["ok"]:
             word = line.get("outcome", "ok")
             return f"{word} {took}", f"{style.green(visible(word))} {style.dim(took)}"
@@ -126,9 +126,11 @@ class Progress:
         """A call's name and arguments, so short that ``taken`` columns are left beside them."""
         indent = self._indent(run_id) + "  "
         name = one_line(line["tool_name"], _WIDTH_MIN)
-        arguments = self._arguments.get((run_id, line["call"]), {})
+        key = (run_id, line["call"])
+        if key not in self._arguments:
+            return f"{indent}{name}"  # It was answered without being run.
         room = self._width() - len(indent) - len(name) - taken - 3
-        return f"{indent}{name} {short(arguments, max(room, 10))}"
+        return f"{indent}{name} {short(self._arguments[key], max(room, 10))}"
 
     def _show_progress(self, run_id: str, line: Line) -> None:
         now = self._clock()

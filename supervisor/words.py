@@ -45,6 +45,11 @@ def age(seconds: float) -> str:
     return "0s"
 
 
+def duration(ms: float) -> str:
+    """How long something took, in milliseconds or seconds."""
+    return f"{ms:.1f} ms" if ms < 1000 else f"{ms / 1000:.1f} s"
+
+
 def colour(style: Style, status: str) -> str:
     """A status in its colour."""
     match status:

@@ -1,17 +1,19 @@
 """Whole runs in this process: what the specification's tables promise, as relations."""
 
+import os
+import shutil
 from collections.abc import Callable
 
 import pytest
 import trio
-from world import World, usd
+from world import World
 
 from actors import file_tools, tool
-from actors.events import Asked
-from actors.opening import OpenRun
-from actors.outcome import Cancelled, MaxBudget, MaxTurns, Outcome, Status
+from actors.events import Asked, Opened
+from actors.journal import Corrupt, Held
+from actors.opening import OpenRun, Unusable
+from actors.outcome import Cancelled, Outcome, Status
 from actors.spec import LimitChange
-from actors.state import State
 from actors.testing.scripts import Call, Say
 from actors.tool_context import ToolContext
 
@@ -40,71 +42,6 @@ async def test_the_runs_own_count_is_the_bill(world: World) -> None:
     await world.perform()
     asked = [event.input_estimate for event in world.events if isinstance(event, Asked)]
     assert asked == [line["input_tokens"] for line in world.lines("turn")]
-
-
-async def test_runaway_stops_at_the_turn_cap(world: World) -> None:
-    """Checked before the model is asked: eight replies, not nine, and every call answered."""
-    await world.provide("runaway")
-    world.limit(max_turns=8)
-    outcome = await world.perform()
-    assert outcome == Outcome(Status.MAX_TURNS, MaxTurns(8))
-    state = world.state
-    assert state.head.turns == len(world.bills()) == 8
-    assert not state.pending
-    assert world.lines()[-1]["reason"] == "the cap of 8 turns is reached"
-
-
-async def test_twice_the_turns_cost_far_more_than_twice_as_much(make_world: MakeWorld) -> None:
-    """The total is quadratic in turns, because each request carries all that was said before."""
-    tokens: list[int] = []
-    for turns in (10, 20):
-        world = make_world()
-        await world.provide("runaway")
-        world.limit(max_turns=turns)
-        await world.perform()
-        tokens.append(world.state.head.input_tokens)
-    assert 2.5 < tokens[1] / tokens[0] < 4.0
-
-
-async def test_an_answer_on_the_last_turn_is_complete(world: World) -> None:
-    """The cap is checked before a call, so what was answered within it counts."""
-    await world.provide("plan")
-    world.limit(max_turns=3)
-    assert (await world.perform()).status is Status.COMPLETED
-
-
-@pytest.mark.parametrize("budget", [0.0004, 0.005, 0.01])
-async def test_a_strict_budget_is_never_exceeded(world: World, budget: float) -> None:
-    """The worst case of a turn must fit before it is asked."""
-    await world.provide("runaway")
-    world.limit(max_turns=None, max_budget_nusd=usd(budget))
-    outcome = await world.perform()
-    assert outcome.status is Status.MAX_BUDGET
-    assert isinstance(outcome.interruption, MaxBudget)
-    assert world.billed_nusd() == world.state.head.cost_nusd <= usd(budget)
-    assert outcome.interruption.spent_usd * 1e9 == pytest.approx(world.billed_nusd())
-
-
-async def test_a_strict_budget_asks_for_no_more_output_than_it_pays_for(world: World) -> None:
-    """Near its end the output limit shrinks, so that a chatty reply cannot overspend."""
-    await world.provide([LIST, LIST, LIST, Say("chatter " * 5000)])
-    world.limit(max_budget_nusd=usd(0.008))
-    await world.perform()
-    assert world.billed_nusd() <= usd(0.008)
-    assert world.lines("turn")[-1]["finish"] == "length"
-
-
-@pytest.mark.parametrize("budget", [0.0004, 0.005, 0.01])
-async def test_a_budget_that_is_not_strict_is_overshot_by_one_turn_at_most(
-    world: World, budget: float
-) -> None:
-    """Checked before the call, counted after the reply."""
-    await world.provide("runaway")
-    world.limit(max_turns=None, max_budget_nusd=usd(budget), strict_budget=False)
-    outcome = await world.perform()
-    assert outcome.status is Status.MAX_BUDGET
-    last = usd(world.lines("turn")[-1]["cost_usd"])
-    assert usd(budget) <= world.state.head.cost_nusd < usd(budget) + last
 
 
 async def test_only_being_told_recovers(make_world: MakeWorld) -> None:
@@ -255,78 +192,6 @@ async def test_a_stopped_run_goes_on_when_resumed(world: World) -> None:
     assert world.results() == ["stopped before it ended: cancelled, lunch", "waited"]
 
 
-async def test_the_deadline_stops_a_tool(world: World) -> None:
-    """A wall-clock limit holds inside a tool as well, and names itself."""
-
-    @tool(read_only=True)
-    async def wait() -> str:
-        """Wait."""
-        await trio.sleep_forever()
-        return ""
-
-    await world.provide([Call("wait")])
-    world.offer(wait)
-    world.limit(deadline_seconds=0.05)
-    outcome = await world.perform()
-    reason = "the deadline of 0.05 s is reached"
-    assert outcome == Outcome(Status.INTERRUPTED, Cancelled(reason, "deadline"))
-
-
-async def test_a_raised_deadline_lets_the_run_go_on(world: World) -> None:
-    """Only performed time counts, and a person may give more of it."""
-    await world.provide("plan", latency_ms=30)
-    world.limit(deadline_seconds=0.05)
-    assert (await world.perform()).status is Status.INTERRUPTED
-    outcome = await world.perform("resume", raised=LimitChange(deadline_seconds=10.0))
-    assert outcome.status is Status.COMPLETED
-
-
-async def test_the_token_cap_stops_the_run(world: World) -> None:
-    """A stop condition over the run, checked before the model is asked."""
-    await world.provide("runaway")
-    world.limit(max_tokens=1000)
-    outcome = await world.perform()
-    assert isinstance(outcome.interruption, Cancelled)
-    assert outcome.interruption.who == "max_tokens"
-    head = world.state.head
-    last = world.lines("turn")[-1]
-    used = head.input_tokens + head.output_tokens
-    assert used - last["input_tokens"] - last["output_tokens"] < 1000 <= used
-
-
-async def test_stop_after_tool_stops_once_that_tool_has_run(world: World) -> None:
-    """A tool that was seen is a stop condition, with a reason that names it."""
-    await world.provide("plan")
-    world.limit(stop_after_tool="read_file")
-    outcome = await world.perform()
-    assert outcome.interruption == Cancelled("read_file has run", "stop_after_tool")
-    assert world.state.head.tool_runs == 2
-
-
-def after_two_turns(state: State) -> str | None:
-    """A predicate of a user."""
-    return "two are enough" if state.head.turns >= 2 else None
-
-
-async def test_a_predicate_over_the_run_stops_it(world: World) -> None:
-    """``stop_when`` names a function of the state; the text that it returns is the reason."""
-    await world.provide("runaway")
-    world.limit(stop_when=(f"{after_two_turns.__module__}:after_two_turns",))
-    outcome = await world.perform()
-    assert outcome.interruption == Cancelled("two are enough", "stop_when")
-    assert world.state.head.turns == 2
-
-
-async def test_a_predicate_that_is_missing_fails_the_run_in_words(world: World) -> None:
-    """A new run that cannot be performed as configured is recorded as failed."""
-    await world.provide("plan")
-    world.limit(stop_when=("json:no_such",))
-    outcome = await world.perform()
-    assert outcome.status is Status.FAILED
-    assert "stop_when names json:no_such" in (outcome.error or "")
-    assert world.bills() == []
-
-
 async def test_resuming_a_completed_run_asks_nobody(world: World) -> None:
     """The outcome is on record; not even the journal grows."""
     await world.provide("plan")
@@ -335,20 +200,6 @@ async def test_resuming_a_completed_run_asks_nobody(world: World) -> None:
     assert await world.perform("resume") == first
     assert len(world.bills()) == 3
     assert (world.run_dir / "journal.x1").stat().st_size == size
-
-
-async def test_raised_limits_hold_for_every_later_resume(world: World) -> None:
-    """A limit raised once is recorded, and a later resume neither needs nor loses it."""
-    await world.provide("runaway")
-    world.limit(max_turns=2)
-    await world.perform()
-    assert (await world.perform("resume")).status is Status.MAX_TURNS
-    assert world.state.head.turns == 2
-    await world.perform("resume", raised=LimitChange(max_turns=4))
-    assert world.state.head.turns == 4
-    await world.perform("resume")
-    assert world.state.limits.max_turns == 4
-    assert world.state.head.turns == 4
 
 
 async def test_a_run_in_two_parts_costs_what_one_costs(make_world: MakeWorld) -> None:
@@ -369,25 +220,6 @@ async def test_a_run_in_two_parts_costs_what_one_costs(make_world: MakeWorld) ->
     assert head.maybe_nusd == 0
 
 
-async def test_counters_are_part_of_the_state(world: World) -> None:
-    """A budget does not start anew at a resume."""
-    await world.provide("runaway")
-    world.limit(max_turns=3, max_budget_nusd=usd(0.003))
-    await world.perform()
-    outcome = await world.perform("resume", raised=LimitChange(max_turns=100))
-    assert outcome.status is Status.MAX_BUDGET
-    assert world.billed_nusd() <= usd(0.003)
-
-
-async def test_a_run_without_prices_costs_nothing_and_says_its_tokens(world: World) -> None:
-    """Tokens are counted whether or not they have a price."""
-    world.change(prices=None)
-    await world.provide("plan")
-    await world.perform()
-    assert world.state.head.cost_nusd == 0
-    assert world.state.head.input_tokens > 0
-
-
 async def test_a_failure_is_final(world: World) -> None:
     """A failed run cannot be resumed: its ending is returned as it stands."""
     await world.provide([Say("")])
@@ -395,3 +227,45 @@ async def test_a_failure_is_final(world: World) -> None:
     assert first == Outcome(Status.FAILED, error="the model sent an answer with nothing in it")
     assert await world.perform("resume") == first
     assert len(world.bills()) == 1
+
+
+async def test_a_workspace_that_is_gone_is_said(world: World) -> None:
+    """A resume is refused in words and changes nothing; a new run is recorded as failed."""
+    await world.provide("runaway")
+    world.limit(max_turns=1)
+    await world.perform()
+    size = (world.run_dir / "journal.x1").stat().st_size
+    world.workspace.rename(world.workspace.with_name("elsewhere"))
+    with pytest.raises(Unusable, match=r"workspace .* cannot be opened: No such file"):
+        await world.perform("resume")
+    assert (world.run_dir / "journal.x1").stat().st_size == size
+
+
+async def test_a_journal_of_another_run_is_refused(make_world: MakeWorld) -> None:
+    """It is not gone on with under another name."""
+    one, other = make_world(), make_world()
+    await one.provide("runaway")
+    one.limit(max_turns=1)
+    await one.perform()
+    other.run_id = "r2"
+    await other.provide("plan")
+    shutil.copy(one.run_dir / "journal.x1", other.run_dir)
+    before = (other.run_dir / "journal.x1").read_bytes()
+    with pytest.raises(Corrupt, match="holds the journal of run r1, not of r2"):
+        await other.perform("resume")
+    assert (other.run_dir / "journal.x1").read_bytes() == before
+    assert other.bills() == []
+
+
+async def test_two_processes_cannot_perform_one_run(world: World) -> None:
+    """The second is refused with the owner's pid, and asks and appends nothing."""
+    await world.provide("plan", latency_ms=2000)
+
+    async def intrude(run: OpenRun) -> None:
+        await world.reached("model:before")
+        with pytest.raises(Held, match=f"process {os.getpid()} on"):
+            await world.perform("resume")
+        run.request_stop("enough", "user")
+
+    await world.perform(meanwhile=intrude)
+    assert [event.epoch for event in world.events if isinstance(event, Opened)] == [1]

@@ -26,6 +26,7 @@ from typing import NoReturn
 import msgspec
 import trio
 
+from actors import prctl
 from actors.actor import leaves
 from actors.events import AnyEvent, encoder
 from actors.journal import Journal, JournalError
@@ -153,6 +154,7 @@ def begin(
         return Life(pid, read_fd)
     try:
         os.close(read_fd)
+        prctl.die_with_parent(signal.SIGKILL)
         gc.disable()
         if prepare:
             prepare()
@@ -234,6 +236,7 @@ def serving(settings: ProviderSettings) -> Generator[str]:
         ours.close()
         status = 70
         try:
+            prctl.die_with_parent(signal.SIGKILL)
             status = provider.main(theirs.detach())
         finally:
             os._exit(status)

@@ -10,7 +10,6 @@ from pathlib import Path
 import trio
 
 import supervisor
-from actors.journal import JournalError
 from actors.money import nusd
 from actors.outcome import RESUMABLE
 from actors.spec import LimitChange
@@ -18,7 +17,7 @@ from supervisor import output
 from supervisor.commands import UsageError
 from supervisor.config import Config, api_key, load_config
 from supervisor.progress import Progress
-from supervisor.report import Report, report
+from supervisor.report import EXIT_KILLED, Report, report
 from supervisor.standing import root_of
 from supervisor.state_dir import StateDir, new_run_id
 from supervisor.supervisor import Supervisor, open_supervisor
@@ -113,17 +112,14 @@ def perform(
         found = trio.run(supervise, state_dir, tuple(filter(None, names)), progress, work)
     finally:
         progress.close()
-    return tell(args, found or _left(state_dir, run_id), progress.style)
-
-
-def _left(state_dir: StateDir, run_id: str) -> Report:
-    """The report of a run that was killed, from disk."""
-    if not state_dir.run_dir(run_id).exists():
-        raise KeyboardInterrupt
-    try:
-        return report(run_id, state_dir.state(run_id))
-    except JournalError as error:
-        raise UsageError(str(error)) from None
+    if found is None and not state_dir.run_dir(run_id).exists():
+        words = "killed before there was a run"
+        output.note(words)
+        if args.json:
+            output.document({"error": words})
+        return EXIT_KILLED
+    # Of a run that was killed, its journal tells how far it came.
+    return tell(args, found or report(run_id, state_dir.state(run_id)), progress.style)
 
 
 def tell(args: argparse.Namespace, found: Report, style: Style) -> int:

@@ -23,6 +23,13 @@ from supervisor.words import Commands, colour, ending, money, next_steps, shown
 LINES_MAX = 12
 """Lines of one text that the transcript shows; ``--turn`` shows them all."""
 COLUMNS_MAX = 400
+_VERDICTS = {
+    "approve": "approved",
+    "reject": "rejected",
+    "run_again": "run it again",
+    "done": "it did happen",
+    "not_done": "it did not happen",
+}
 
 
 def show(args: argparse.Namespace) -> int:
@@ -96,7 +103,8 @@ def _call(call: Call, style: Style, whole: str | None) -> str:
         verdict = call.verdict
         edited = " with other arguments" if verdict.args is not None else ""
         because = f": {verdict.reason}" if verdict.reason else ""
-        lines.append(f"    {visible(f'{verdict.verdict} by {verdict.who}{edited}{because}')}")
+        word = _VERDICTS.get(verdict.verdict, verdict.verdict)
+        lines.append(f"    {visible(f'{verdict.who}: {word}{edited}{because}')}")
     if call.result is None:
         word = "started, no result yet" if call.attempts else "has not run"
         lines.append(f"    {style.bold(word)}")

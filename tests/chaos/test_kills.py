@@ -13,9 +13,9 @@ HERE = "tests/chaos/test_kills.py"
 DURABILITIES = ("power", "process")
 
 
-def _steps(ground: Ground, script: str, durability: str, **kwargs: int) -> int:
+def _steps(ground: Ground, script: str, durability: str) -> int:
     subject = ground.new_run(script, durability)
-    end = subject.live(**kwargs)
+    end = subject.live()
     assert end.outcome
     subject.remove()
     return len(end.steps)

@@ -12,6 +12,7 @@ from errand_tools import LEDGER
 from actors.events import ApprovalGiven, Opened
 from actors.journal import hostname
 from actors.money import Prices, nusd
+from actors.outcome import Approval
 from actors.record import Record
 from actors.spec import Limits, ProviderSpec, RunSpec, ToolsSpec
 from actors.testing.checker import check_crashed, check_ended, reference_of
@@ -36,6 +37,7 @@ TOOLS = (
     "hammer",
 )
 LIVES_MAX = 8
+LIFE_SECONDS = 15.0
 
 Prepare = Callable[[], None]
 
@@ -79,6 +81,8 @@ class Ground:
         if script not in self._references:
             subject = self.new_run(script, "process")
             subject.until_ended()
+            while subject.approve_first():
+                subject.until_ended()
             self._references[script] = reference_of(subject.run_dir)
             subject.remove()
         return self._references[script]
@@ -131,7 +135,7 @@ class Subject:
         why: str | None = None,
     ) -> LifeEnd:
         """Live one life, and after a crash check what must hold before anybody resumes."""
-        return self.bury(self.begin(die_at, stop_at=stop_at, fs=fs, why=why).wait())
+        return self.bury(self.begin(die_at, stop_at=stop_at, fs=fs, why=why).wait(LIFE_SECONDS))
 
     def bury(self, end: LifeEnd) -> LifeEnd:
         """Take in how a life ended."""
@@ -167,6 +171,15 @@ class Subject:
         script = self.start.spec.provider.model
         reference = self.ground.reference(script) if like else None
         return check_ended(self.evidence(), reference)
+
+    def approve_first(self) -> bool:
+        """Approve what the run waits for; False when it waits for nothing."""
+        outcome = self.ends[-1].outcome
+        waiting = outcome.interruption if outcome else None
+        if not isinstance(waiting, Approval):
+            return False
+        self.answer(waiting.call, "approve")
+        return True
 
     def answer(self, call: str, verdict: str) -> None:
         """Record a person's verdict on a call."""

@@ -1,0 +1,152 @@
+"""Makes the golden journals: ``python -P tests/golden_runs.py`` writes those that are missing.
+
+A golden journal is what some version wrote, so one that is there is never written again; a new
+schema gets new files beside the old ones.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+GOLDEN = Path(__file__).parent / "golden"
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+
+from story import Story, call  # noqa: E402
+
+from actors.events import SCHEMA, Abandoned, AnyEvent, Head, Opened, encoder  # noqa: E402
+from actors.frame import SYNCED, encode  # noqa: E402
+from actors.messages import Nature, ResultKind  # noqa: E402
+from actors.money import Prices, Usage  # noqa: E402
+from actors.outcome import Approval, Cancelled, Outcome, Status  # noqa: E402
+from actors.spec import Limits  # noqa: E402
+from actors.state import State, fold  # noqa: E402
+
+
+def everything() -> list[AnyEvent]:
+    """A run in which everything happens that can."""
+    limits = Limits(max_turns=9, max_budget_nusd=500_000_000, deadline_seconds=60.0)
+    story = Story(limits, Prices(2_000_000, 200_000, 12_000_000))
+    story.ask(cap_nusd=12_200_000)
+    story.fail(kind="broken", words="cut", maybe_billed=True, cap_nusd=12_200_000, retry_at=1003.5)
+    story.ask(cap_nusd=12_200_000)
+    story.reply(
+        call("look", '{"at": 1}', "a"),
+        call("write", '{"to": 2}', ""),
+        call("delete", '{"what": 3}', "a"),
+        call("gone", "{", "b"),
+        text="Let me see. 🦆 \x00",
+        usage=Usage(120, 40, 64),
+        cost_nusd=604_800,
+    )
+    story.run("1.0", Nature.READ_ONLY, content="seen")
+    story.finish("1.3", "error: there is no tool 'gone'. Available: look", ResultKind.ERROR)
+    story.start("1.1", Nature.WRITE)
+    story.open("restart")
+    story.finish("1.1", "in doubt", ResultKind.IN_DOUBT)
+    story.ask_person("1.2", b"0123456789abcdef")
+    waits = Approval("r1", "1.2", "delete", {"what": 3}, ("r1",))
+    story.end(Outcome(Status.INTERRUPTED, waits))
+    story.open("verdict")
+    story.verdict("1.2", "approve", b"0123456789abcdef", '{"what": 4}', "go on")
+    story.open("resume")
+    story.run("1.2", content="deleted 4")
+    story.ask(cap_nusd=12_500_000)
+    story.reply(call("look"), call("look", '{"at": 9}'), usage=Usage(200, 20, estimated=True))
+    story.start("2.0", Nature.READ_ONLY)
+    story.tell(Abandoned(ref="2.0", words="error: look did not end within 1 s and was stopped"))
+    story.open("resume")
+    story.finish("2.0", "error: look did not end within 1 s and was stopped", ResultKind.ERROR)
+    story.start("2.1", Nature.READ_ONLY)
+    story.stop("lunch")
+    story.finish("2.1", "stopped before it ended: cancelled, lunch", ResultKind.CANCELLED)
+    story.end(Outcome(Status.INTERRUPTED, Cancelled("lunch", "user")))
+    story.open("resume")
+    story.ask(cap_nusd=12_900_000)
+    story.reply(text="All is done.", usage=Usage(300, 5), cost_nusd=660_000)
+    story.end(Outcome(Status.COMPLETED, output="All is done."))
+    return story.events
+
+
+def killed() -> list[AnyEvent]:
+    """A run that a crash cut off, with a call and a request that nobody heard of again."""
+    story = Story()
+    story.ask(cap_nusd=5)
+    story.reply(call("look"), call("write"))
+    story.run("1.0", Nature.READ_ONLY)
+    story.start("1.1")
+    return story.events
+
+
+RUNS = {"everything": everything, "killed": killed}
+
+
+def journal_bytes(events: list[AnyEvent]) -> bytes:
+    """The events as frames; each says that what came before was synced."""
+    data, crc, epoch, state = b"", 0, 0, State()
+    for seq, event in enumerate(events, 1):
+        state.apply(event)
+        if isinstance(event, Opened):
+            epoch = event.epoch
+        if hasattr(event, "head"):
+            event = msgspec.structs.replace(event, head=state.head.copy())
+        flags = SYNCED if seq > 1 else 0
+        chunk, crc = encode(encoder.encode(event), seq=seq, epoch=epoch, flags=flags, previous=crc)
+        data += chunk
+    return data
+
+
+def told(state: State) -> dict[str, Any]:
+    """What must come out of a journal for ever: fields may be added to it, none may change."""
+    return msgspec.to_builtins(
+        {
+            "run_id": state.run_id,
+            "root": state.root,
+            "agent": state.agent,
+            "epoch": state.epoch,
+            "prompts": state.prompts,
+            "limits": state.limits,
+            "prices": state.prices,
+            "outcome": state.outcome,
+            "head": {name: getattr(state.head, name) for name in Head.__struct_fields__},
+            "pending": [one.ref for one in state.pending],
+            "turns": [
+                {
+                    "text": turn.message.text,
+                    "finish": turn.finish,
+                    "calls": [
+                        {
+                            "ref": one.ref,
+                            "id": one.written.id,
+                            "name": one.written.name,
+                            "arguments": one.arguments,
+                            "attempts": one.attempts,
+                            "nature": one.nature,
+                            "outcome": one.result and one.result.outcome,
+                            "content": one.result and one.result.content,
+                        }
+                        for one in turn.calls
+                    ],
+                }
+                for turn in state.turns
+            ],
+        }
+    )
+
+
+def main() -> None:
+    """Write the golden journals of this schema that are not there."""
+    GOLDEN.mkdir(exist_ok=True)
+    for name, make in RUNS.items():
+        path = GOLDEN / f"{SCHEMA}-{name}.x1"
+        if not path.exists():
+            events = make()
+            path.write_bytes(journal_bytes(events))
+            said = msgspec.json.encode(told(fold(events)))
+            path.with_suffix(".json").write_bytes(msgspec.json.format(said) + b"\n")
+            print(path)
+
+
+if __name__ == "__main__":
+    main()
