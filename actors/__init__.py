@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from actors.messages import Nature as Nature
-    from actors.tool import tool as tool
     from actors.tool_context import ToolContext as ToolContext
     from actors.tool_errors import PermanentError as PermanentError
     from actors.tool_errors import ToolError as ToolError
+    from actors.tools import tool as tool
 
 __all__ = ["Nature", "PermanentError", "ToolContext", "ToolError", "tool"]
 
@@ -21,7 +21,7 @@ _HOMES = {
     "PermanentError": "actors.tool_errors",
     "ToolContext": "actors.tool_context",
     "ToolError": "actors.tool_errors",
-    "tool": "actors.tool",
+    "tool": "actors.tools",
 }
 
 

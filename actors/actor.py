@@ -3,14 +3,17 @@
 import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import cast
 
 import trio
 
+from actors.children import Children
 from actors.journal import JournalError
 from actors.opening import OpenRun, Unusable, open_run
 from actors.tool_calls import MustLeave
 from actors.wire import (
+    ChildEnded,
     Ended,
     FromActor,
     Hello,
@@ -18,6 +21,7 @@ from actors.wire import (
     Refused,
     Start,
     Stop,
+    Tell,
     ToActor,
     Traced,
     encode,
@@ -115,6 +119,7 @@ class _Actor:
     def __init__(self, channel: _Channel, start: Start) -> None:
         self._channel = channel
         self._start = start
+        self._children = Children(Path(start.run_dir), channel.send)
         self._run: OpenRun | None = None
         self._stop: Stop | None = None
         self._alone = trio.Event()
@@ -134,7 +139,9 @@ class _Actor:
 
     async def _perform(self) -> FromActor:
         try:
-            async with open_run(self._start, follow=self._channel.offer) as run:
+            async with open_run(
+                self._start, follow=self._channel.offer, children=self._children
+            ) as run:
                 self._run = run
                 await self._channel.send(Hello(os.getpid(), run.record.state.epoch))
                 if self._stop:
@@ -158,10 +165,24 @@ class _Actor:
 
     async def _listen(self) -> None:
         while frame := await self._channel.receive():
-            if isinstance(frame, Stop):
-                self._request_stop(frame)
+            match frame:
+                case Stop():
+                    self._request_stop(frame)
+                case ChildEnded():
+                    self._children.ended(frame)
+                case Tell():
+                    self._tell(frame)
+                case Start():
+                    pass  # A second one changes nothing.
         self._alone.set()
         self._request_stop(Stop(ORPHANED, "orphaned"))
+
+    def _tell(self, frame: Tell) -> None:
+        if self._run:
+            try:
+                self._run.tell(frame.text, frame.who)
+            except JournalError:
+                pass  # As below.
 
     def _request_stop(self, stop: Stop) -> None:
         self._stop = self._stop or stop

@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from actors.catalogue import Catalogue
 from actors.messages import ResultKind
 from actors.outcome import Outcome
 from actors.spec import ErrorPolicy
 from actors.state import Call, State
-from actors.tool import Arguments, Catalogue, Tool
+from actors.tool_arguments import Arguments
+from actors.tools import Tool
 
 StopCondition = Callable[[State], str | None]
 
@@ -53,6 +55,8 @@ class Run(msgspec.Struct, frozen=True):
     digest: bytes
     attempt: int
     probe_first: bool = False
+    reserve_nusd: int = 0
+    """What a child may spend."""
 
 
 class AskPerson(msgspec.Struct, frozen=True):

@@ -25,6 +25,7 @@ def begin(
     tools: dict[str, str],
     prices: Prices | None,
     prompts: tuple[Prompt, ...] = (),
+    crash: str = "",
 ) -> Opened:
     """The ``run.opened`` of the next epoch, for this process; the caller records it next."""
     opened = Opened(
@@ -44,6 +45,7 @@ def begin(
         tools=tools,
         prices=prices,
         prompts=prompts,
+        crash=crash,
         dropped=record.journal.dropped,
     )
     record.journal.begin(opened)

@@ -11,7 +11,7 @@ from actors.money import Prices, Usage
 from actors.outcome import Interruption, Status
 from actors.spec import Limits
 
-SCHEMAS = {1: "runs with tool calls, approvals, stops and restarts"}
+SCHEMAS = {1: "runs with tool calls, children, approvals, stops and restarts"}
 SCHEMA = max(SCHEMAS)
 
 
@@ -37,6 +37,10 @@ class Head(msgspec.Struct, array_like=True):
     """When the supervisor restarted this run after a crash, the latest ones."""
     cut_replies: int = 0
     """Replies in a row that the output limit cut."""
+    children_nusd: int = 0
+    """Spent and possibly spent by children whose calls are answered."""
+    children: int = 0
+    """Children started."""
 
     def copy(self) -> "Head":
         """A snapshot that later events do not change."""
@@ -69,6 +73,8 @@ class Opened(Event, frozen=True, tag="run.opened"):
     tools: dict[str, str]
     prices: Prices | None = None
     prompts: tuple[Prompt, ...] = ()
+    crash: str = ""
+    """How the process before this one ended, when its supervisor saw it crash."""
     dropped: int = 0
     """Bytes of a torn tail that were cut when this process opened the journal."""
 
@@ -114,6 +120,10 @@ class Started(Event, frozen=True, tag="tool.started"):
     key: str
     attempt: int
     digest: bytes
+    agent: str = ""
+    """Whose run stands behind it."""
+    reserve_nusd: int = 0
+    """What a child may spend; held back from its parent's budget until the call is answered."""
 
 
 class Abandoned(Event, frozen=True, tag="tool.abandoned"):
@@ -133,7 +143,31 @@ class Finished(Event, frozen=True, tag="tool.finished"):
     """No message can mend it: the run ends failed."""
     notes: tuple[str, ...] = ()
     """What was done to the content at the border: cleaned, capped."""
+    child_nusd: int = 0
+    """What a child and all below it spent, possibly spent included."""
+    child_status: str = ""
     head: Head | None = None
+
+
+class ChildWaits(Event, frozen=True, tag="child.waits"):
+    """A child, or one below it, waits for a person; its call stays pending."""
+
+    ref: str
+    interruption: Interruption
+
+
+class ChildSettled(Event, frozen=True, tag="child.settled"):
+    """What a child that was stopped with its parent had spent in the end."""
+
+    ref: str
+    child_nusd: int
+
+
+class UserMessage(Event, frozen=True, tag="user.message"):
+    """A person's message, which the model reads at the next turn."""
+
+    text: str
+    who: str
 
 
 class ApprovalAsked(Event, frozen=True, tag="approval.asked"):
@@ -183,6 +217,9 @@ AnyEvent = (
     | Started
     | Abandoned
     | Finished
+    | ChildWaits
+    | ChildSettled
+    | UserMessage
     | ApprovalAsked
     | ApprovalGiven
     | StopRequested

@@ -7,7 +7,8 @@ from typing import Annotated
 import msgspec
 import trio
 
-from actors.tool import ToolContext, tool
+from actors.tool_context import ToolContext
+from actors.tools import tool
 from actors.workspace import MAX_ENTRIES, Entry, shown
 
 MAX_READ_BYTES = 256 * 1024

@@ -27,7 +27,7 @@ RETRY_SECONDS_MAX = 600.0
 
 def decide(state: State, rules: Rules, *, now: float, input_tokens: int) -> Decision:
     """What to do next; ``input_tokens`` is the size of the request as it would be sent."""
-    if ending := _ending_underway(state):
+    if ending := _ending_underway(state, rules, now):
         words, outcome = ending
         return _answer_all(state, words) or Finish(outcome)
     if state.pending:
@@ -39,15 +39,27 @@ def decide(state: State, rules: Rules, *, now: float, input_tokens: int) -> Deci
     return _ask(state, rules, input_tokens)
 
 
-def _ending_underway(state: State) -> tuple[str, Outcome] | None:
+def _ending_underway(state: State, rules: Rules, now: float) -> tuple[str, Outcome] | None:
     """A Stop or a fatal error: what the pending calls are told, and the ending that follows."""
     if state.stop:
         stop = state.stop
         cancelled = Outcome(Status.INTERRUPTED, Cancelled(stop.reason, stop.who))
         return f"cancelled, {stop.reason}", cancelled
-    if state.fatal:
-        return f"the run failed, {state.fatal}", Outcome(Status.FAILED, error=state.fatal)
+    if fatal := state.fatal or _crash_loop(state, rules, now):
+        return f"the run failed, {fatal}", Outcome(Status.FAILED, error=fatal)
     return None
+
+
+def _crash_loop(state: State, rules: Rules, now: float) -> str | None:
+    """Whether the supervisor has restarted the run more often than it may."""
+    recent = [at for at in state.head.restarts if at > now - rules.restart_period_seconds]
+    if len(recent) <= rules.max_restarts:
+        return None
+    last = f"; the last process {state.crash}" if state.crash else ""
+    return (
+        f"crash loop: restarted more than {rules.max_restarts} times "
+        f"in {rules.restart_period_seconds:g} s{last}"
+    )
 
 
 def _answer_all(state: State, words: str) -> Calls | None:
@@ -61,6 +73,8 @@ def _answered(state: State, rules: Rules) -> Outcome | None:
     """The last reply as an ending, when it asks for nothing more."""
     if not state.turns or state.turns[-1].calls:
         return None
+    if state.told and state.told[-1][0] >= state.head.turns:
+        return None  # A person has said something since.
     turn = state.turns[-1]
     text = turn.message.text or ""
     if turn.finish == "content_filter":
@@ -91,13 +105,8 @@ def _failure(state: State, rules: Rules, now: float) -> str | None:
         if repeated.count >= rules.errors.repeat_limit:
             return f"the same call failed {repeated.count} times, {repeated.words}"
     if head.stalled_opens >= STALLED_OPENS_MAX:
-        return f"crash loop while asking for turn {head.turns + 1}"
-    recent = [at for at in head.restarts if at > now - rules.restart_period_seconds]
-    if len(recent) > rules.max_restarts:
-        return (
-            f"crash loop: restarted more than {rules.max_restarts} times "
-            f"in {rules.restart_period_seconds:g} s"
-        )
+        last = f"; the last process {state.crash}" if state.crash else ""
+        return f"crash loop while asking for turn {head.turns + 1}{last}"
     if not state.ask_failures:
         return None
     first, last = state.ask_failures[0], state.ask_failures[-1]

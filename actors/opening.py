@@ -12,13 +12,15 @@ from typing import Any
 import msgspec
 import trio
 
+from actors.catalogue import Catalogue, CatalogueError
+from actors.children import Children, child_tools
 from actors.custodian import MARKER
 from actors.decision import Rules, Run, StopCondition
 from actors.epoch import begin
-from actors.events import Opened, RunStopped
+from actors.events import ChildSettled, Opened, RunStopped, UserMessage
 from actors.fs import REAL, Fs
 from actors.journal import Corrupt, Held
-from actors.messages import Prompt
+from actors.messages import Prompt, ResultKind
 from actors.outcome import RESUMABLE, Outcome, Status
 from actors.performer import Performer
 from actors.provider import Provider, open_client
@@ -26,8 +28,8 @@ from actors.record import Record
 from actors.spec import Limits, RunSpec
 from actors.state import State
 from actors.text import clean
-from actors.tool import Catalogue, CatalogueError, ToolContext
 from actors.tool_calls import ToolCalls
+from actors.tool_context import ToolContext
 from actors.trace import Follower
 from actors.warm import ssl_context
 from actors.wire import Start
@@ -55,6 +57,11 @@ class OpenRun:
         if self._performer:
             self._performer.request_stop(reason, who)
 
+    def tell(self, text: str, who: str) -> None:
+        """Take a person's message, unless the run has ended. Raises DiskFailed."""
+        if self.record.state.outcome is None:
+            self.record.write(UserMessage(text=text, who=who))
+
     async def perform(self) -> Outcome:
         """Go on to an ending; of a run that has one, return that."""
         if self._performer:
@@ -65,7 +72,10 @@ class OpenRun:
 
 @asynccontextmanager
 async def open_run(
-    start: Start, fs: Fs = REAL, follow: Follower | None = None
+    start: Start,
+    fs: Fs = REAL,
+    follow: Follower | None = None,
+    children: Children | None = None,
 ) -> AsyncGenerator[OpenRun, None]:
     """Yield the OpenRun that ``start`` asks for; the lock is held until the block is left.
 
@@ -90,7 +100,8 @@ async def open_run(
             return
         effects_fd = await _hold_effects(run_dir, fs)
         try:
-            catalogue = Catalogue.load(start.spec.tools)
+            agents = child_tools(start.spec.tools.agents)
+            catalogue = Catalogue.load(start.spec.tools, agents)
             conditions = [_stop_condition(path) for path in start.spec.limits.stop_when]
             workspace = _workspace(start.spec.tools.workspace)
         except (CatalogueError, Unusable) as error:
@@ -102,6 +113,8 @@ async def open_run(
             return
         tools = {tool.name: tool.nature.value for tool in catalogue}
         await record.add(_begin(record, start, tools), barrier=True)
+        children = children or Children(run_dir)
+        await record.add(*_settled(record.state, children))
         spec = start.spec
         rules = Rules(
             catalogue=catalogue,
@@ -116,7 +129,12 @@ async def open_run(
         secure = ssl_context() if start.base_url.startswith("https:") else None
         async with open_client(start.base_url, secure) as client:
             provider = Provider(client, start.base_url, spec.provider, start.api_key)
-            calls = ToolCalls(record, spec.errors, _context_maker(start, workspace, effects_fd))
+            calls = ToolCalls(
+                record,
+                spec.errors,
+                _context_maker(start, workspace, effects_fd),
+                children,
+            )
             yield OpenRun(record, Performer(record, rules, spec.provider, provider, calls))
     finally:
         if workspace:
@@ -144,7 +162,19 @@ def _begin(record: Record, start: Start, tools: dict[str, str]) -> Opened:
         tools=tools,
         prices=spec.prices if first else state.prices,
         prompts=tuple(p for p in prompts if p.text) if first else (),
+        crash=start.crash,
     )
+
+
+def _settled(state: State, children: Children) -> list[ChildSettled]:
+    """What children that were stopped together with this run had spent when they had ended."""
+    answered = [c for c in state.turns[-1].calls if c.is_child] if state.turns else []
+    return [
+        ChildSettled(ref=call.ref, child_nusd=spent)
+        for call in answered
+        if call.result and call.result.outcome is ResultKind.CANCELLED
+        if (spent := children.report(call.ref).spent_nusd) != call.result.child_nusd
+    ]
 
 
 def _raised(limits: Limits, start: Start) -> Limits:

@@ -41,6 +41,12 @@ class Approval(msgspec.Struct, frozen=True, tag_field="type", tag="approval", om
     pending: tuple[PendingCall, ...] = ()
 
 
+def path_of(run_id: str) -> tuple[str, ...]:
+    """The runs from the root down to this one: a child's id is its parent's and the call's ref."""
+    parts = run_id.split(".")
+    return tuple(".".join(parts[: end + 1]) for end in range(0, len(parts), 2))
+
+
 class InDoubt(msgspec.Struct, frozen=True, tag_field="type", tag="in_doubt"):
     """A write was started before a process died, and a person must say whether it happened."""
 

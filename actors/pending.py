@@ -3,15 +3,17 @@
 Pure functions over the state, like the loop that they are a part of.
 """
 
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
 from actors.decision import Answer, AskPerson, Calls, Decision, Finish, Rules, Run
 from actors.messages import Nature, ResultKind
-from actors.outcome import Approval, InDoubt, Outcome, PendingCall, Status
+from actors.outcome import Approval, InDoubt, Interruption, Outcome, PendingCall, Status, path_of
 from actors.state import Call, State, args_digest
-from actors.tool import ArgumentError, Arguments, Tool
+from actors.tool_arguments import Arguments
+from actors.tool_errors import ArgumentError
+from actors.tools import Tool
 
 ATTEMPTS_MAX = 3
 """A call that ended its process so often is not run again."""
@@ -20,6 +22,16 @@ IN_DOUBT_WORDS = (
     "This call was started before the process was killed and its outcome is not known. "
     "It was NOT run again. Check whether it happened before you ask for it again."
 )
+
+
+ALIKE_MAX = 3
+"""A fan-out whose first so many children failed alike is not gone on with."""
+
+
+class ChildWait(msgspec.Struct, frozen=True):
+    """A call whose child waits for a person."""
+
+    interruption: Interruption
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -34,12 +46,13 @@ class Wait(msgspec.Struct, frozen=True):
 def next_batch(state: State, rules: Rules) -> Decision:
     """The next batch of pending calls, in the order in which the model wrote them.
 
-    Reads that stand side by side run side by side. A write waits for every call before it and
-    holds back every call behind it, so that the transcript's order is the order of the effects.
+    Reads and children that stand side by side run side by side. A write waits for every call before
+    it and holds back every call behind it, so that the transcript's order is that of the effects.
     """
     answers: list[Answer] = []
     runs: list[Run] = []
     waiting: list[Wait] = []
+    below: list[Interruption] = []
     doubt: InDoubt | None = None
     digests: set[bytes] = set()
     held_back = False
@@ -56,6 +69,8 @@ def next_batch(state: State, rules: Rules) -> Decision:
             case InDoubt():
                 doubt = doubt or step
                 held_back = True
+            case ChildWait():
+                below.append(step.interruption)
             case Run() if held_back:
                 pass
             case Run(tool=tool) if _side_by_side(tool):
@@ -67,32 +82,58 @@ def next_batch(state: State, rules: Rules) -> Decision:
                 if not runs:
                     runs.append(step)
                 held_back = True
+            case _:
+                assert_never(step)
     if answers or runs:
-        return Calls(tuple(answers), tuple(runs))
-    if doubt:
-        return Finish(Outcome(Status.INTERRUPTED, doubt))
-    return _wait(state, waiting)
+        return Calls(tuple(answers), _with_reserves(state, runs))
+    return _wait(state, waiting, doubt, below)
 
 
 def _side_by_side(tool: Tool) -> bool:
-    return tool.nature is Nature.READ_ONLY
+    return tool.nature in (Nature.READ_ONLY, Nature.CHILD)
 
 
-def _wait(state: State, waiting: list[Wait]) -> Decision:
-    assert waiting, "a pending call is answered, run or waits"
+def _with_reserves(state: State, runs: list[Run]) -> tuple[Run, ...]:
+    """Share what is left of the budget among the children that start now."""
+    new = [run for run in runs if run.tool.nature is Nature.CHILD and not run.call.attempts]
+    limit = state.limits.max_budget_nusd
+    rest = None if limit is None else max(0, limit - state.spent_nusd)
+    shared: dict[str, int] = {}
+    for number, run in enumerate(new):
+        own = run.tool.budget_nusd
+        share = None if rest is None else rest // (len(new) - number)
+        reserve = (
+            min(x for x in (own, share) if x is not None) if (own, share) != (None, None) else 0
+        )
+        shared[run.call.ref] = reserve
+        rest = None if rest is None else rest - reserve
+    return tuple(
+        msgspec.structs.replace(run, reserve_nusd=shared.get(run.call.ref, run.call.reserve_nusd))
+        for run in runs
+    )
+
+
+def _wait(
+    state: State, waiting: list[Wait], doubt: InDoubt | None, below: list[Interruption]
+) -> Decision:
+    """Nothing can run: a person is needed for calls of ours, or of runs below."""
+    assert waiting or doubt or below, "a pending call is answered, run or waits"
     new = tuple((wait.call, wait.digest) for wait in waiting if wait.call.asked != wait.digest)
     if new:
         return AskPerson(new)
+    doubts = [doubt, *(one for one in below if isinstance(one, InDoubt))]
+    if first_doubt := next((one for one in doubts if one), None):
+        return Finish(Outcome(Status.INTERRUPTED, first_doubt))
+    path = path_of(state.run_id)
     asked = tuple(
-        PendingCall(
-            state.run_id,
-            wait.call.ref,
-            wait.tool.name,
-            _as_written(wait.arguments),
-            (state.run_id,),
-        )
+        PendingCall(state.run_id, wait.call.ref, wait.tool.name, _as_written(wait.arguments), path)
         for wait in waiting
     )
+    for one in below:
+        assert isinstance(one, Approval), "a child waits for a verdict, or is in doubt"
+        asked += one.pending or (
+            PendingCall(one.run_id, one.call, one.tool_name, one.args, one.path),
+        )
     first = asked[0]
     approval = Approval(
         first.run_id,
@@ -105,7 +146,7 @@ def _wait(state: State, waiting: list[Wait]) -> Decision:
     return Finish(Outcome(Status.INTERRUPTED, approval))
 
 
-def _step(state: State, rules: Rules, call: Call) -> Answer | Run | InDoubt | Wait:
+def _step(state: State, rules: Rules, call: Call) -> Answer | Run | InDoubt | Wait | ChildWait:
     """What one pending call needs: words, a run, or a person."""
     if state.turns[-1].finish == "length":
         return Answer(call, ResultKind.ERROR, CUT_WORDS)
@@ -117,6 +158,8 @@ def _step(state: State, rules: Rules, call: Call) -> Answer | Run | InDoubt | Wa
     except ArgumentError as error:
         return Answer(call, ResultKind.ERROR, f"error: {error}")
     digest = _digest(rules, tool, arguments)
+    if call.waits:
+        return ChildWait(call.waits)
     if call.attempts:
         return _started_before(state, rules, Run(call, tool, arguments, digest, call.attempts + 1))
     if tool.nature is Nature.READ_ONLY and (ref := state.read_results.get(digest)):
@@ -131,6 +174,8 @@ def _step(state: State, rules: Rules, call: Call) -> Answer | Run | InDoubt | Wa
             return Answer(call, ResultKind.REJECTED, _rejected_words(verdict.reason))
         if verdict.verdict != "approve":
             return Wait(call, tool, arguments, digest)
+    if tool.nature is Nature.CHILD and (words := no_child(state, tool)):
+        return Answer(call, ResultKind.ERROR, words)
     return Run(call, tool, arguments, digest, attempt=1)
 
 
@@ -155,6 +200,23 @@ def _as_written(arguments: Arguments) -> Any:
     return msgspec.json.decode(arguments.canonical)
 
 
+def no_child(state: State, tool: Tool) -> str | None:
+    """Why no further child may be started, in words; None when one may."""
+    if state.head.children >= state.limits.max_children:
+        return f"not run: this run has started {state.head.children} children, its limit"
+    limit = state.limits.max_budget_nusd
+    if limit is not None and state.spent_nusd >= limit:
+        return "not run: the budget has nothing left for a child"
+    ended = [c.result for c in state.turns[-1].calls if c.result and c.is_child]
+    failed = [r.content for r in ended if r.child_status == Status.FAILED]
+    if len(failed) == len(ended) >= ALIKE_MAX and len(set(failed)) == 1:
+        return (
+            f"not run: the first {len(failed)} calls of {tool.name} in this message failed alike, "
+            f"so the others were not started. {failed[0]}"
+        )
+    return None
+
+
 CUT_WORDS = (
     "not run: your message was cut off at the output limit, so these arguments may be "
     "incomplete. Send the call again with less in it."
@@ -166,7 +228,8 @@ def _started_before(state: State, rules: Rules, again: Run) -> Answer | Run | In
     call = again.call
     if call.abandoned:
         return Answer(call, ResultKind.ERROR, call.abandoned)
-    if call.attempts >= ATTEMPTS_MAX:
+    # A child counts its crashes itself.
+    if call.attempts >= ATTEMPTS_MAX and not call.is_child:
         words = f"This call ended the process {call.attempts} times and was not run again."
         return Answer(call, ResultKind.CRASHED, words)
     match call.nature:
@@ -200,8 +263,8 @@ def _in_doubt(state: State, rules: Rules, again: Run) -> Answer | Run | InDoubt:
         )
     policy = rules.on_in_doubt or ("stop" if tool.needs_approval else "words")
     if policy == "stop":
-        args = _as_written(again.arguments)
-        return InDoubt(state.run_id, call.ref, tool.name, args, (state.run_id,))
+        args, path = _as_written(again.arguments), path_of(state.run_id)
+        return InDoubt(state.run_id, call.ref, tool.name, args, path)
     return Answer(call, ResultKind.IN_DOUBT, IN_DOUBT_WORDS)
 
 
@@ -222,7 +285,7 @@ def cancelled_words(call: Call, words: str) -> str:
     """What the model reads of a call that an ending overtook."""
     if not call.attempts:
         return f"not run: {words}"
-    if call.nature is Nature.READ_ONLY:
+    if call.nature in (Nature.READ_ONLY, Nature.CHILD):
         return f"stopped before it ended: {words}"
     return (
         f"stopped while it ran: {words}. Whether it took effect is not known. "

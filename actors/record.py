@@ -36,6 +36,8 @@ class Record:
 
     def write(self, *events: AnyEvent) -> None:
         """Make events happen without waiting for the disk; raises DiskFailed."""
+        if not events:
+            return
         stamped = [self._take(event) for event in events]
         frame = self.journal.seq
         self.journal.write(*stamped)

@@ -14,6 +14,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     deadline_seconds: float | None = None
     max_tokens: int | None = None
     stop_after_tool: str | None = None
+    idle_seconds: float | None = None
+    """A run of which nothing is heard for so long is stopped."""
+    max_depth: int = 2
+    """Levels of children below the root; the root's limit holds for the whole tree."""
+    max_children: int = 64
+    """Children that one run may start in its life."""
+    children_at_once: int = 16
     stop_when: tuple[str, ...] = ()
     """Predicates as ``module:function``, called with the state; a text returned is the reason."""
 
@@ -48,12 +55,23 @@ class ProviderSpec(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_max_seconds: float = 60.0
 
 
+class AgentTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool with a run behind it: a call starts a child of that agent."""
+
+    name: str
+    agent: str
+    description: str
+    max_budget_nusd: int | None = None
+    """What the agent may spend by its own limits."""
+
+
 class ToolsSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Which tools a run has, in the order the model sees them, and where they come from."""
 
     names: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     """Importable module names that hold ``@tool`` functions."""
+    agents: tuple[AgentTool, ...] = ()
     search_path: tuple[str, ...] = ()
     """Folders put on ``sys.path`` before the modules are imported (the config's own folder)."""
     workspace: str | None = None

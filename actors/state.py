@@ -12,6 +12,8 @@ from actors.events import (
     ApprovalGiven,
     Asked,
     AskFailed,
+    ChildSettled,
+    ChildWaits,
     Finished,
     Head,
     Opened,
@@ -19,10 +21,11 @@ from actors.events import (
     RunStopped,
     Started,
     StopRequested,
+    UserMessage,
 )
 from actors.messages import Assistant, Nature, Prompt, ResultKind, ToolCall, ref_of
 from actors.money import Prices
-from actors.outcome import Outcome
+from actors.outcome import Interruption, Outcome
 from actors.spec import Limits
 
 RESTARTS_KEPT = 16
@@ -40,6 +43,9 @@ class Call(msgspec.Struct):
     """Of the tool and its canonical arguments, as recorded when it was started."""
     started_at: float = 0.0
     abandoned: str | None = None
+    reserve_nusd: int = 0
+    waits: Interruption | None = None
+    """What its child waits for, as far as this process knows."""
     asked: bytes | None = None
     """The digest under which a person was asked."""
     shown: str = ""
@@ -49,6 +55,11 @@ class Call(msgspec.Struct):
     verdict: ApprovalGiven | None = None
     """What a person said of it, as long as that is not used up."""
     result: Finished | None = None
+
+    @property
+    def is_child(self) -> bool:
+        """Whether it was started as a run of its own."""
+        return self.nature is Nature.CHILD
 
     @property
     def arguments(self) -> str:
@@ -91,6 +102,10 @@ class State(msgspec.Struct):
     config_digest: str = ""
     prompts: tuple[Prompt, ...] = ()
     turns: list[Turn] = msgspec.field(default_factory=list[Turn])
+    told: list[tuple[int, str]] = msgspec.field(default_factory=list[tuple[int, str]])
+    """Messages of a person, each with the turn behind which it stands."""
+    crash: str = ""
+    """How the last process ended, when it crashed."""
     head: Head = msgspec.field(default_factory=Head)
     asked: Asked | None = None
     """The model call in flight."""
@@ -129,6 +144,14 @@ class State(msgspec.Struct):
                 self.leaving = True
             case Finished():
                 self._finished(event)
+            case ChildWaits():
+                self.call(event.ref).waits = event.interruption
+                self.head.stalled_opens = 0
+            case ChildSettled():
+                self._settled(event)
+            case UserMessage():
+                # The request under way does not hold it, so it stands behind its reply.
+                self.told.append((self.head.turns + (self.asked is not None), event.text))
             case ApprovalAsked():
                 call = self.call(event.ref)
                 call.asked, call.shown = event.digest, call.arguments
@@ -168,6 +191,9 @@ class State(msgspec.Struct):
             self.outcome = self.stop = None
             self.ask_failures = []
         self.performing, self.leaving = True, False
+        self.crash = event.crash or (self.crash if crashed else "")
+        for call in self.pending:
+            call.waits = None
 
     def _replied(self, event: Replied) -> None:
         head = self.head
@@ -195,10 +221,12 @@ class State(msgspec.Struct):
         call = self.call(event.ref)
         call.attempts, call.nature, call.digest = event.attempt, event.nature, event.digest
         call.started_at = event.at
+        call.reserve_nusd = event.reserve_nusd
         if call.verdict and call.verdict.verdict == "run_again":
             # Used up: a process that dies in it leaves the call in doubt again.
             call.verdict = None
         self.head.tool_runs += 1
+        self.head.children += event.nature is Nature.CHILD
         if event.nature is not Nature.READ_ONLY:
             self.read_results.clear()
 
@@ -207,6 +235,7 @@ class State(msgspec.Struct):
         # The head is of the journal: a state in memory and one read back are the same.
         call.result = msgspec.structs.replace(event, head=None) if event.head else event
         self.head.stalled_opens = 0
+        self.head.children_nusd += event.child_nusd
         digest = call.digest or raw_digest(call.written)
         if event.outcome is ResultKind.OK:
             self.failures.pop(digest, None)
@@ -218,6 +247,12 @@ class State(msgspec.Struct):
             self.failures[digest] = Failures(before.count + 1 if before else 1, words)
         if event.permanent and self.fatal is None:
             self.fatal = f"{call.written.name}: {event.content}"
+
+    def _settled(self, event: ChildSettled) -> None:
+        call = self.call(event.ref)
+        assert call.result, "only an answered call is settled"
+        self.head.children_nusd += event.child_nusd - call.result.child_nusd
+        call.result = msgspec.structs.replace(call.result, child_nusd=event.child_nusd)
 
     def call(self, ref: str) -> Call:
         """The call of that name; raises KeyError when the run has none."""
@@ -238,8 +273,13 @@ class State(msgspec.Struct):
 
     @property
     def spent_nusd(self) -> int:
-        """Spent and possibly spent, in 1e-9 USD: what a budget is held against."""
-        return self.head.cost_nusd + self.head.maybe_nusd
+        """Spent and possibly spent by the run and all below it: what a budget is held against.
+
+        Children under way count with what was reserved for them. In 1e-9 USD.
+        """
+        head = self.head
+        reserved = sum(call.reserve_nusd for call in self.pending)
+        return head.cost_nusd + head.maybe_nusd + head.children_nusd + reserved
 
     @property
     def tool_names_run(self) -> set[str]:

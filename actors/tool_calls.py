@@ -7,22 +7,28 @@ the loop answers what is pending. A call that only has to be run again stays pen
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import cast
 
+import msgspec
 import trio
 
+from actors.child_report import ChildReport
+from actors.children import ChildRefused, Children
 from actors.decision import Answer, Calls, Run
-from actors.events import Abandoned, Finished, Started
+from actors.events import Abandoned, ChildWaits, Finished, Started
 from actors.messages import Nature, ResultKind
-from actors.pending import IN_DOUBT_WORDS
+from actors.outcome import Status
+from actors.pending import IN_DOUBT_WORDS, no_child
 from actors.record import Record
 from actors.spec import ErrorPolicy
 from actors.state import Call
 from actors.text import clean, cut
-from actors.tool import Tool, ToolContext, result_text
+from actors.tool_context import ToolContext
 from actors.tool_errors import PermanentError, ToolError
+from actors.tool_result import result_text
+from actors.tools import Tool
 
 RESULT_MAX = 1024 * 1024
 """Characters of one result that are kept; head and tail of a longer one."""
@@ -39,8 +45,12 @@ class MustLeave(Exception):
 class ToolCalls:
     """Performs the calls of one run."""
 
-    def __init__(self, record: Record, errors: ErrorPolicy, context_of: ContextOf) -> None:
+    def __init__(
+        self, record: Record, errors: ErrorPolicy, context_of: ContextOf, children: Children
+    ) -> None:
         self._record = record
+        self._children = children
+        self._child_slots = trio.CapacityLimiter(record.state.limits.children_at_once)
         self._errors = errors
         self._context_of = context_of
         self._slots = trio.CapacityLimiter(SIDE_BY_SIDE_MAX)
@@ -52,12 +62,14 @@ class ToolCalls:
     async def perform(self, batch: Calls) -> None:
         """Answer and run a batch; raises MustLeave when a blocking tool overran its time."""
         if batch.answers:
-            await self._record.add(*(_finished_in_words(answer) for answer in batch.answers))
+            await self._record.add(*(self._in_words(answer) for answer in batch.answers))
         if not batch.runs:
             return
         async with trio.open_nursery() as nursery:
             for run in batch.runs:
-                nursery.start_soon(self._one, run, nursery.cancel_scope)
+                if run.tool.nature is not Nature.CHILD:
+                    nursery.start_soon(self._one, run, nursery.cancel_scope)
+            nursery.start_soon(self._fan_out, batch.runs, nursery)
         if any(run.call.abandoned for run in batch.runs):
             raise MustLeave
 
@@ -65,24 +77,74 @@ class ToolCalls:
         async with self._slots:
             call, tool = run.call, run.tool
             write = tool.nature is not Nature.READ_ONLY
-            key = idempotency_key(self._record.state.run_id, call.ref, tool.name)
-            started = Started(
-                ref=call.ref,
-                name=tool.name,
-                nature=tool.nature,
-                key=key,
-                attempt=run.attempt,
-                digest=run.digest,
-            )
+            started = _started(run, self._record.state.run_id)
             await self._record.add(started, barrier=write)
-            context = self._context_of(run, key, self._progress_of(call))
-            finished = await self._outcome(run, context, key)
+            context = self._context_of(run, started.key, self._progress_of(call))
+            finished = await self._outcome(run, context, started.key)
             if finished is None:
                 batch_scope.cancel()
                 return
             await self._record.add(finished, barrier=write)
             if finished.permanent:
                 batch_scope.cancel()
+
+    async def _fan_out(self, runs: Sequence[Run], nursery: trio.Nursery) -> None:
+        """Start children in the order of their calls, as many at once as there may be."""
+        for run in runs:
+            if run.tool.nature is not Nature.CHILD:
+                continue
+            await self._child_slots.acquire_on_behalf_of(run.call.ref)
+            # Asked again at the last moment: by now others of this message may have failed alike.
+            words = None if run.call.attempts else no_child(self._record.state, run.tool)
+            if words:
+                self._child_slots.release_on_behalf_of(run.call.ref)
+                await self._record.add(
+                    Finished(ref=run.call.ref, outcome=ResultKind.ERROR, content=words)
+                )
+                continue
+            if not run.call.attempts:
+                started = _started(run, self._record.state.run_id)
+                await self._record.add(started, barrier=True)
+            nursery.start_soon(self._child, run)
+
+    async def _child(self, run: Run) -> None:
+        """See the run behind a call to its end; the parent reads only its report."""
+        ref, question = run.call.ref, str(run.arguments.values["question"])
+        try:
+            report = await self._children.run(
+                ref, run.tool.agent, question, run.reserve_nusd or None
+            )
+        except ChildRefused as refused:
+            words = f"failed: {refused}"
+            await self._record.add(
+                Finished(ref=ref, outcome=ResultKind.ERROR, content=words), barrier=True
+            )
+            return
+        finally:
+            self._child_slots.release_on_behalf_of(ref)
+        if report.waits:
+            await self._record.add(ChildWaits(ref=ref, interruption=report.waits))
+        else:
+            await self._record.add(_child_finished(ref, report), barrier=True)
+
+    def _in_words(self, answer: Answer) -> Finished:
+        """The answer that the loop gave; of a child, with what it has found so far."""
+        call = answer.call
+        finished = Finished(
+            ref=call.ref,
+            outcome=answer.outcome,
+            content=answer.content,
+            permanent=answer.permanent,
+        )
+        if not call.is_child:
+            return finished
+        report = self._children.report(call.ref)
+        return msgspec.structs.replace(
+            finished,
+            content=f"{answer.content}. From the child: {report.words}",
+            child_nusd=report.spent_nusd,
+            child_status=report.status,
+        )
 
     async def _outcome(self, run: Run, context: ToolContext, key: str) -> Finished | None:
         """The answer to one call, whatever its function does; None when it had to be abandoned."""
@@ -165,12 +227,28 @@ class ToolCalls:
         return progress
 
 
-def _finished_in_words(answer: Answer) -> Finished:
+def _started(run: Run, run_id: str) -> Started:
+    call, tool = run.call, run.tool
+    return Started(
+        ref=call.ref,
+        name=tool.name,
+        nature=tool.nature,
+        key=idempotency_key(run_id, call.ref, tool.name),
+        attempt=run.attempt,
+        digest=run.digest,
+        agent=tool.agent,
+        reserve_nusd=run.reserve_nusd,
+    )
+
+
+def _child_finished(ref: str, report: ChildReport) -> Finished:
+    done = report.status == Status.COMPLETED
     return Finished(
-        ref=answer.call.ref,
-        outcome=answer.outcome,
-        content=answer.content,
-        permanent=answer.permanent,
+        ref=ref,
+        outcome=ResultKind.OK if done else ResultKind.ERROR,
+        content=report.words,
+        child_nusd=report.spent_nusd,
+        child_status=report.status,
     )
 
 

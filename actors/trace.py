@@ -21,7 +21,7 @@ from actors.events import (
     RunStopped,
     Started,
 )
-from actors.messages import ResultKind
+from actors.messages import Nature, ResultKind
 from actors.money import usd
 from actors.outcome import Outcome
 from actors.state import Call, State
@@ -36,8 +36,27 @@ Line = dict[str, Any]
 Follower = Callable[[bytes], None]
 
 
-def line_of(event: AnyEvent, state: State) -> Line | None:
-    """The trace line of an event, or None; ``state`` is the state after it."""
+def lines_of(event: AnyEvent, state: State) -> list[Line]:
+    """The trace lines of an event, often none; ``state`` is the state after it."""
+    line = _line_of(event, state)
+    lines = [line] if line else []
+    match event:
+        case Started(nature=Nature.CHILD):
+            child = _child_line("child_started", event.ref, state)
+            lines.append(child | {"agent": event.agent})
+        case Finished() if state.call(event.ref).is_child:
+            child = _child_line("child_stopped", event.ref, state)
+            lines.append(child | {"status": event.child_status or event.outcome.value})
+        case _:
+            pass
+    return lines
+
+
+def _child_line(kind: str, ref: str, state: State) -> Line:
+    return {"type": kind, "child_id": f"{state.run_id}.{ref}", "call": ref}
+
+
+def _line_of(event: AnyEvent, state: State) -> Line | None:
     match event:
         case Opened(epoch=epoch, why=why) if epoch > 1 and why != "verdict":
             line: Line = {"type": "run_resumed", "epoch": epoch}
@@ -127,9 +146,10 @@ class Trace:
             self.seq = self.frame = 0
 
     def event(self, event: AnyEvent, frame: int) -> None:
-        """Write the line of an event that the state has just taken in, unless it is there."""
-        if frame > self.frame and (line := line_of(event, self._state)):
-            self._write(line, event.at, frame)
+        """Write the lines of an event that the state has just taken in, unless they are there."""
+        if frame > self.frame:
+            for line in lines_of(event, self._state):
+                self._write(line, event.at, frame)
 
     def progress(self, call: Call, label: str, at: float) -> None:
         """Write a progress line of a running call; it stands in no journal."""

@@ -15,6 +15,7 @@ class Transcript:
         self._state = state
         self._tools_json = tools_json
         self._turns = 0
+        self._told = 0
         self._ids: set[str] = set()
         self._tokens = -1
         self._texts: list[tuple[str, str | None, Turn | None]] = []
@@ -26,11 +27,21 @@ class Transcript:
         if not self.messages:
             for prompt in self._state.prompts:
                 self._add(prompt.role, prompt.text, None, encode_message(prompt.role, prompt.text))
+        self._add_told()
         for turn in self._state.turns[self._turns :]:
             if any(call.result is None for call in turn.calls):
                 return
             self._add_turn(turn)
             self._turns += 1
+            self._add_told()
+
+    def _add_told(self) -> None:
+        """Take in what a person has said since the last turn that was taken in."""
+        for turn, text in self._state.told[self._told :]:
+            if turn > self._turns:
+                return
+            self._add("user", text, None, encode_message("user", text))
+            self._told += 1
 
     def _add_turn(self, turn: Turn) -> None:
         sent: list[str] = []

@@ -19,6 +19,8 @@ class Start(msgspec.Struct, frozen=True, tag="start", tag_field="t", kw_only=Tru
 
     run_id: str
     root_id: str
+    ref: str = ""
+    """The parent's call that a child answers; empty for a root."""
     run_dir: str
     spec: RunSpec
     base_url: str
@@ -26,6 +28,8 @@ class Start(msgspec.Struct, frozen=True, tag="start", tag_field="t", kw_only=Tru
     raised: LimitChange = LimitChange()
     why: str = "start"
     """``start``, ``resume`` or ``restart`` (after a crash, counted against the intensity)."""
+    crash: str = ""
+    """How the last process ended, when this is a restart."""
     shutdown_seconds: float = 5.0
 
 
@@ -34,6 +38,36 @@ class Stop(msgspec.Struct, frozen=True, tag="stop", tag_field="t"):
 
     reason: str
     who: str
+
+
+class Tell(msgspec.Struct, frozen=True, tag="tell", tag_field="t"):
+    """Supervisor to actor: a person's message, for the model's next turn."""
+
+    text: str
+    who: str
+
+
+class ChildEnded(msgspec.Struct, frozen=True, tag="child_ended", tag_field="t"):
+    """Supervisor to actor: read the child's journal; or why there is no child, in words."""
+
+    ref: str
+    refused: str = ""
+
+
+class StartChild(msgspec.Struct, frozen=True, tag="start_child", tag_field="t"):
+    """Actor to supervisor: run the child of this call; its id is ours and the ref."""
+
+    ref: str
+    agent: str
+    task: str
+    limit_nusd: int | None
+
+
+class StopChild(msgspec.Struct, frozen=True, tag="stop_child", tag_field="t"):
+    """Actor to supervisor: stop the child of this call."""
+
+    ref: str
+    reason: str
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello", tag_field="t"):
@@ -72,8 +106,8 @@ class Refused(msgspec.Struct, frozen=True, tag="refused", tag_field="t"):
     recorded: bool = False
 
 
-ToActor = Start | Stop
-FromActor = Hello | Traced | Ended | Leaving | Refused
+ToActor = Start | Stop | Tell | ChildEnded
+FromActor = Hello | Traced | StartChild | StopChild | Ended | Leaving | Refused
 
 FrameT = TypeVar("FrameT")
 

@@ -21,7 +21,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ def in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 @contextmanager
-def provider(**settings: Any) -> Iterator[str]:
+def provider(**settings: Any) -> Generator[str]:
     """A scripted provider in a process of its own; yields its base URL."""
     reader, writer = os.pipe()
     pid = os.fork()
@@ -129,7 +129,9 @@ def start_of(folder: Path, url: str, turns: int, durability: str) -> Start:
         system="You are measured.",
         provider=ProviderSpec(model="runaway"),
         prices=Prices(2_000_000, 200_000, 12_000_000),
-        tools=ToolsSpec(names=("list_files",), modules=("bench_tools",), search_path=(str(folder),)),
+        tools=ToolsSpec(
+            names=("list_files",), modules=("bench_tools",), search_path=(str(folder),)
+        ),
         limits=Limits(max_turns=turns),
         durability=durability,
     )
@@ -181,8 +183,8 @@ def raw_loop(url: str, bodies: list[bytes]) -> dict[str, Any]:
 
 def bodies_of(start: Start) -> list[bytes]:
     """The requests of a run, as its transcript makes them."""
+    from actors.catalogue import Catalogue
     from actors.request import request_body
-    from actors.tool import Catalogue
     from actors.transcript import Transcript
 
     state = fold(read_events(Path(start.run_dir)))
@@ -384,7 +386,10 @@ async def process_section(folder: Path) -> None:
         row("spawn until the process is known", f"{1000 * median(spawns):.1f} ms")
 
         waiting = load_config(config("slow", "scan_archive"))
-        hellos, idle, stops, resumed = [], [], [], []
+        hellos: list[float] = []
+        idle: list[float] = []
+        stops: list[float] = []
+        resumed: list[float] = []
         for _ in range(ROUNDS):
             seen, wanted = trio.Event(), b'"tool_progress"'
             async with trio.open_nursery() as nursery:

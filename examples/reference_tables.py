@@ -8,6 +8,7 @@ descriptions differ; the relations must hold, and each is printed with whether i
 """
 
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -18,13 +19,10 @@ from typing import Any
 import msgspec
 import trio
 
-from actors.events import ApprovalGiven
-from actors.opening import verdict_opened
-from actors.outcome import Approval
-from actors.record import Record
+from actors.events import Asked, Replied
+from actors.verdict import Verdict, record_verdict
 from supervisor import Report, StateDir, Supervisor, load_config, open_supervisor
 
-WORKSPACE = Path(__file__).parent / "workspace"
 FORBIDDEN = '''
 from actors import tool
 
@@ -46,6 +44,9 @@ class Lab:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        # A copy, since some scripts delete files.
+        self.workspace = folder / "workspace"
+        shutil.copytree(Path(__file__).parent / "workspace", self.workspace)
         self.state = StateDir(folder / "state")
         self.lines: dict[str, list[dict[str, Any]]] = {}
         self.watch: Callable[[dict[str, Any]], None] = lambda line: None
@@ -63,7 +64,7 @@ class Lab:
         limits = {k: v for k, v in keys.items() if k in ("max_turns", "max_budget_usd")}
         limits |= {k: v for k, v in keys.items() if k == "strict_budget"}
         guarded = '[tools.guarded]\nmodule = "guarded"' if script == "forbidden" else ""
-        files = "" if guarded else f"[tools.files]\nroot = {json.dumps(str(WORKSPACE))}"
+        files = "" if guarded else f"[tools.files]\nroot = {json.dumps(str(self.workspace))}"
         text = f"""
 [run]
 agent = "lead"
@@ -101,20 +102,13 @@ durability = "process"
 
     async def answer(self, report: Report, verdict: str, reason: str = "") -> Report:
         """Give a verdict on the call that a run waits for, and go on."""
-        record = Record(self.state.run_dir(report.run_id))
-        try:
-            outcome = record.state.outcome
-            assert outcome
-            assert isinstance(outcome.interruption, Approval)
-            call = record.state.call(outcome.interruption.call)
-            assert call.asked
-            await record.add(verdict_opened(record), barrier=True)
-            given = ApprovalGiven(
-                ref=call.ref, digest=call.asked, verdict=verdict, who="reference", reason=reason
-            )
-            await record.add(given, barrier=True)
-        finally:
-            record.close()
+        given = Verdict(
+            ref=report.interruption["call"],
+            yes=verdict == "approve",
+            who="reference",
+            reason=reason,
+        )
+        await record_verdict(self.state.run_dir(report.run_id), given)
         return await self.supervisor.resume(report.run_id)
 
 
@@ -194,7 +188,8 @@ async def section_2(lab: Lab) -> None:
 async def section_3(lab: Lab) -> None:
     """Tool errors are context."""
     runs = {
-        policy: await lab.play("recover", tool_errors=policy) for policy in ("tell", "hide", "fatal")
+        policy: await lab.play("recover", tool_errors=policy)
+        for policy in ("tell", "hide", "fatal")
     }
     rows = [(p, *short(r), (r.output or r.error or "")[:60]) for p, r in runs.items()]
     head = ("recover", "turns", "tools", "in", "out", "cost", "status", "last words")
@@ -247,18 +242,16 @@ async def section_4(lab: Lab) -> None:
 
 async def section_5(lab: Lab) -> None:
     """Approval is a return."""
-    target = WORKSPACE / "access.log"
-    kept = target.read_bytes()
-    try:
-        asked = await lab.play("destructive", "list_files read_file delete_file")
-        approved = await lab.answer(asked, "approve")
-        gone = not target.exists()
-        target.write_bytes(kept)
-        again = await lab.play("destructive", "list_files read_file delete_file")
-        rejected = await lab.answer(again, "reject", "keep the access log")
-        still = target.exists()
-    finally:
-        target.write_bytes(kept)
+    target = lab.workspace / "access.log"
+    kept = b"kept\n"
+    target.write_bytes(kept)
+    asked = await lab.play("destructive", "list_files read_file delete_file")
+    approved = await lab.answer(asked, "approve")
+    gone = not target.exists()
+    target.write_bytes(kept)
+    again = await lab.play("destructive", "list_files read_file delete_file")
+    rejected = await lab.answer(again, "reject", "keep the access log")
+    still = target.exists()
     table(
         "5. destructive",
         ("verdict", "reference says", "ours says", "file"),
@@ -304,7 +297,9 @@ async def section_6(lab: Lab) -> None:
         ),
     )
     print(f"  possibly spent beside it: ${resumed.possibly_spent_usd:.6f}")
-    relation("no recorded ending before, completed after", cut.status is None and resumed.turns == 3)
+    relation(
+        "no recorded ending before, completed after", cut.status is None and resumed.turns == 3
+    )
     relation("same cost as the run that never crashed", resumed.cost_usd == whole.cost_usd)
     relation("two tool runs over both processes", resumed.tool_runs == 2)
 
@@ -358,16 +353,17 @@ async def section_9(lab: Lab) -> None:
     rows: list[tuple[object, ...]] = []
     added: list[float] = []
     for latency in (0, 200, 1000, 3000):
-        started = time.perf_counter()
         run = await lab.play("plan", latency_ms=latency)
-        wall = (time.perf_counter() - started) * 1000
-        lines = lab.lines[run.run_id]
-        own = (lines[-1]["at"] - lab.state.state(run.run_id).first_opened_at) * 1000
-        added.append(own - 3 * latency)
-        rows.append((latency, f"{wall:.0f}", f"{own:.1f}", f"{added[-1]:.1f}"))
-    head = ("latency, ms", "wall of run()", "run.opened to run_stopped", "of that ours and HTTP's")
-    table("9. plan over latency (reference: the harness adds 15 ms)", head, *rows)
-    relation("the harness adds less than the reference's 15 ms", sorted(added)[1] < 15)
+        events = lab.state.events(run.run_id)
+        whole = events[-1].at - events[0].at
+        asked = [e.at for e in events if isinstance(e, Asked)]
+        replied = [e.at for e in events if isinstance(e, Replied)]
+        waited = sum(b - a for a, b in zip(asked, replied, strict=True))
+        added.append(1000 * (whole - waited))
+        rows.append((latency, f"{1000 * whole:.1f}", f"{1000 * waited:.1f}", f"{added[-1]:.1f}"))
+    head = ("latency, ms", "the run", "waiting for replies", "the harness itself")
+    table("9. plan over latency, ms (reference: the harness adds 15 ms)", head, *rows)
+    relation("the harness adds less than the reference", max(added) < 15)
 
 
 async def main() -> None:

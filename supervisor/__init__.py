@@ -1,7 +1,7 @@
 """Who starts and stops actors: configuration, the tree of processes, the command line."""
 
 # Configuration          supervisor.config
-# The tree               supervisor.tree
+# Trees of runs          supervisor.supervisor
 #
 # Names are loaded when they are first asked for: ``exeunt --help`` needs none of them.
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from supervisor.report import Report as Report
     from supervisor.state_dir import StateDir as StateDir
     from supervisor.state_dir import StateError as StateError
-    from supervisor.tree import RunRefused as RunRefused
-    from supervisor.tree import Supervisor as Supervisor
-    from supervisor.tree import open_supervisor as open_supervisor
+    from supervisor.supervisor import RunRefused as RunRefused
+    from supervisor.supervisor import Supervisor as Supervisor
+    from supervisor.supervisor import open_supervisor as open_supervisor
 
 _HOME = {
     "Config": "config",
     "ConfigError": "config",
     "Report": "report",
-    "RunRefused": "tree",
+    "RunRefused": "supervisor",
     "StateDir": "state_dir",
     "StateError": "state_dir",
-    "Supervisor": "tree",
+    "Supervisor": "supervisor",
     "load_config": "config",
-    "open_supervisor": "tree",
+    "open_supervisor": "supervisor",
 }
 
 __all__ = [

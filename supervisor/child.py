@@ -6,13 +6,15 @@ journal, so that killing the supervisor does not reset the count.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import trio
 
 from actors.wire import (
+    ChildEnded,
     Ended,
     FrameError,
     FromActor,
@@ -20,7 +22,11 @@ from actors.wire import (
     Leaving,
     Refused,
     Start,
+    StartChild,
     Stop,
+    StopChild,
+    Tell,
+    ToActor,
     Traced,
     encode,
     from_actor,
@@ -32,30 +38,59 @@ from supervisor.state_dir import LOG
 BACK_OFF_SECONDS = (0.1, 0.3, 1.0, 2.0)
 STILLBORN_MAX = 3
 """Processes in a row that may die before they have opened the run."""
+HELD_MAX = 50
+HELD_SECONDS = 0.1
+"""How often, and how long apart, a run is tried that a dying process still holds."""
 EXIT_SECONDS_MAX = 5.0
+ORPHANED = "orphaned"
+"""Who stops a run whose parent is gone; such a run is gone on with when its parent is."""
 _READ_SIZE = 64 * 1024
 
 Listener = Callable[[str, bytes], None]
 
 
+class Family(Protocol):
+    """What a child needs of the tree that it is a part of."""
+
+    @property
+    def spawner(self) -> Spawner:
+        """Makes its processes."""
+        ...
+
+    async def run_child(self, parent: "Child", frame: StartChild) -> str:
+        """Run the child of a call to its end; returns why there is none, or nothing."""
+        ...
+
+    async def acked(self, child: "Child") -> None:
+        """Phase one of a Stop is over for this one; returns when it is for all."""
+        ...
+
+    def heard(self, run_id: str, line: bytes, /) -> None:
+        """Take a trace line."""
+        ...
+
+
 class Child:
     """A run and whatever process performs it now."""
 
-    def __init__(self, spawner: Spawner, start: Start, listener: Listener) -> None:
-        self._spawner = spawner
+    def __init__(self, family: Family, start: Start) -> None:
+        self.run_id = start.run_id
+        self.below: dict[str, Child] = {}
+        """Its own children under way, by the ref of the call that they answer."""
+        self.last_heard = trio.current_time()
+        self.refused: Refused | None = None
+        """Why the run could not go on, where its journal does not say."""
+        self._family = family
         self._start = start
-        self._listener = listener
-        self._process: Process | None = None
+        self._talk: _Talk | None = None
         self._stop: Stop | None = None
         self._stop_asked = trio.Event()
         self._killed = False
-        self.refused: Refused | None = None
-        """Why the run could not go on, where its journal does not say."""
 
     @property
     def pid(self) -> int | None:
         """The process that performs the run now."""
-        return self._process.pid if self._process else None
+        return self._talk.process.pid if self._talk else None
 
     def stop(self, reason: str, who: str) -> None:
         """Ask the run to end as cancelled; the first reason counts."""
@@ -67,103 +102,152 @@ class Child:
         """End the process at once, without a record; the run can be resumed."""
         self._killed = True
         self._stop_asked.set()
-        if self._process:
-            self._process.kill()
+        if self._talk:
+            self._talk.process.kill()
+
+    async def tell(self, text: str, who: str) -> bool:
+        """Pass a person's message on; False when no process is there to take it."""
+        if self._talk is None:
+            return False
+        await self._talk.send(Tell(text, who))
+        return True
 
     async def run(self) -> None:
         """Perform the run until it has an ending on disk, or cannot go on (``refused``).
 
         A cancellation from outside stops the run first, and passes when its processes are gone.
         """
-        stillborn = crashes = 0
-        why = self._start.why
+        stillborn = crashes = held = 0
+        start = self._start
         while not self._killed:
-            opened, last, exit_ = await self._session(why)
+            opened, last, exit_ = await self._session(start)
             if isinstance(last, Ended) or self._killed:
                 return
             if isinstance(last, Refused):
-                self.refused = last
-                return
+                held += 1
+                if last.kind != "held" or held > HELD_MAX or not start.ref:
+                    self.refused = last
+                    return
+                # A process of the past still holds the run; it ends within its grace.
+                await trio.sleep(HELD_SECONDS)
+                continue
             if isinstance(last, Leaving):
-                why = "resume"
+                start = msgspec.structs.replace(start, why="resume", crash="")
                 continue
             stillborn = 0 if opened else stillborn + 1
             if stillborn >= STILLBORN_MAX:
                 words = f"the actor's process {exit_.words} before it had opened the run"
-                log = Path(self._start.run_dir) / LOG
+                log = Path(start.run_dir) / LOG
                 self.refused = Refused("crashed", f"{words}, {stillborn} times; see {log}")
                 return
-            why = "restart"
+            start = msgspec.structs.replace(start, why="restart", crash=exit_.words)
             with trio.move_on_after(BACK_OFF_SECONDS[min(crashes, len(BACK_OFF_SECONDS) - 1)]):
                 await self._stop_asked.wait()
             crashes += 1
 
-    async def _session(self, why: str) -> tuple[bool, FromActor | None, Exit]:
+    async def _session(self, start: Start) -> tuple[bool, FromActor | None, Exit]:
         """One process from its start to its burial: did it open the run, and its last frame."""
-        run_dir = Path(self._start.run_dir)
         log_fd = os.open(
-            run_dir / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+            Path(start.run_dir) / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
         )
         try:
-            process = await self._spawner.spawn("actor", self._start.run_id, log_fd)
+            process = await self._family.spawner.spawn("actor", start.run_id, log_fd)
         except SpawnError as error:
             return False, Refused("spawn", str(error)), Exit()
         finally:
             os.close(log_fd)
-        self._process = process
-        talk = _Talk(process, self._start.run_id, self._listener)
+        self._talk = talk = _Talk(process)
         try:
             if self._killed:
                 process.kill()
-            await talk.send(msgspec.structs.replace(self._start, why=why))
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._pass_stop_on, talk)
-                await talk.hear()
-                nursery.cancel_scope.cancel()
+            await talk.send(start)
+            async with trio.open_nursery() as helpers:
+                helpers.start_soon(self._pass_stop_on, talk)
+                if start.spec.limits.idle_seconds is not None:
+                    helpers.start_soon(self._watch_idle, start.spec.limits.idle_seconds)
+                await self._hear_tree(talk)
+                helpers.cancel_scope.cancel()
         except trio.Cancelled:
             self.stop("cancelled by the program", "program")
-            with trio.move_on_after(2 * self._start.shutdown_seconds, shield=True):
+            with trio.move_on_after(2 * start.shutdown_seconds, shield=True):
                 await talk.send(Stop("cancelled by the program", "program"))
-                await talk.hear()
+                await self._hear_tree(talk)
             raise
         finally:
+            self._talk = None
             with trio.CancelScope(shield=True):
-                exit_ = await _bury(process)
-            self._process = None
-        return talk.opened, talk.last, exit_
+                await _bury(process)
+        return talk.opened, talk.last, await process.wait()
+
+    async def _hear_tree(self, talk: "_Talk") -> None:
+        """Listen to the actor's last word; then its subtree goes too, whatever the word was."""
+        async with trio.open_nursery() as subtree:
+            async for frame in talk.frames():
+                self.last_heard = trio.current_time()
+                match frame:
+                    case Traced(line=line):
+                        self._family.heard(self.run_id, line)
+                    case StartChild():
+                        subtree.start_soon(self._run_below, talk, frame)
+                    case StopChild(ref=ref, reason=reason):
+                        if ref in self.below:
+                            self.below[ref].stop(reason, "parent")
+                    case _:
+                        pass
+            for child in self.below.values():
+                child.stop("its parent is gone", ORPHANED)
+            if isinstance(talk.last, Ended) and self._stop:
+                await self._family.acked(self)
+
+    async def _run_below(self, talk: "_Talk", frame: StartChild) -> None:
+        refused = await self._family.run_child(self, frame)
+        await talk.send(ChildEnded(frame.ref, refused))
 
     async def _pass_stop_on(self, talk: "_Talk") -> None:
         """Phase one of a Stop; whoever does not answer it in time is killed."""
         await self._stop_asked.wait()
-        if self._stop:
+        if self._stop and not self._killed:
             await talk.send(self._stop)
             await trio.sleep(self._start.shutdown_seconds)
+            if isinstance(talk.last, Ended):
+                return
         talk.process.kill()
+
+    async def _watch_idle(self, idle_seconds: float) -> None:
+        """Stop a run of which, and of whose children, nothing is heard any more."""
+        # What there is to wait for moves on with every word that is heard.
+        while (until := self.latest() + idle_seconds) > trio.current_time():  # noqa: ASYNC110
+            await trio.sleep_until(until)
+        self.stop(f"no progress for {idle_seconds:g} s", "idle")
+
+    def latest(self) -> float:
+        """When the run or one below it was last heard of, in trio's time."""
+        return max([self.last_heard, *(child.latest() for child in self.below.values())])
 
 
 class _Talk:
     """The frames between this process and one actor."""
 
-    def __init__(self, process: Process, run_id: str, listener: Listener) -> None:
+    def __init__(self, process: Process) -> None:
         self.process = process
         self.opened = False
         self.last: FromActor | None = None
-        self._run_id = run_id
-        self._listener = listener
         self._decoder = from_actor()
+        self._sending = trio.Lock()
 
-    async def send(self, frame: Start | Stop) -> None:
-        try:
-            await self.process.channel.send_all(encode(frame))
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # It is dying, which ``hear`` finds out.
+    async def send(self, frame: ToActor) -> None:
+        async with self._sending:
+            try:
+                await self.process.channel.send_all(encode(frame))
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                pass  # It is dying, which ``frames`` finds out.
 
-    async def hear(self) -> None:
-        """Listen until the actor has said its last word, or is dead; garbage ends it."""
+    async def frames(self) -> AsyncGenerator[FromActor, None]:
+        """What the actor says, to its last word or its death; garbage ends it."""
         while not isinstance(self.last, Ended | Refused | Leaving):
             try:
                 data = await self.process.channel.receive_some(_READ_SIZE)
-                frames = self._decoder.feed(data) if data else []
+                received = self._decoder.feed(data) if data else []
             except trio.BrokenResourceError:
                 return
             except FrameError as error:
@@ -171,23 +255,18 @@ class _Talk:
                 return
             if not data:
                 return
-            for frame in frames:
-                self._take(frame)
-
-    def _take(self, frame: FromActor) -> None:
-        match frame:
-            case Traced(line=line):
-                self._listener(self._run_id, line)
-            case Hello():
-                self.opened = True
-            case Ended() | Refused() | Leaving():
-                self.last = frame
+            for frame in received:
+                self.opened = self.opened or isinstance(frame, Hello)
+                if isinstance(frame, Ended | Refused | Leaving):
+                    self.last = frame
+                yield frame
 
 
-async def _bury(process: Process) -> Exit:
-    """Close the channel, which is the actor's leave to go, and wait until it and its tools are gone."""
+async def _bury(process: Process) -> None:
+    """Close the channel, the actor's leave to go, and wait until it and its tools are gone."""
     await trio.aclose_forcefully(process.channel)
     with trio.move_on_after(EXIT_SECONDS_MAX):
-        return await process.wait()
+        await process.wait()
+    # Nothing happens when it is dead; and once killed, the spawner sees to its end within a time.
     process.kill()
-    return await process.wait()
+    await process.wait()

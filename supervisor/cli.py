@@ -23,7 +23,7 @@ _KNOWN = (
     ("supervisor.state_dir", "StateError"),
     ("supervisor.spawned", "SpawnError"),
     ("supervisor.scripted", "ScriptedError"),
-    ("supervisor.tree", "RunRefused"),
+    ("supervisor.supervisor", "RunRefused"),
     ("actors.journal", "JournalError"),
 )
 """Where the errors are that are told in one sentence; everything else is a bug, and traces."""

@@ -24,7 +24,9 @@ def check(config: Config, origin: Origin) -> None:
         _check_model(config, name, origin)
         _check_limits(config, name, origin)
         _check_tools(config, name, origin)
-    _check_supported(config, config.run.agent, origin)
+    _check_cycle(config, origin)
+    for name in config.agents_in_use():
+        _check_supported(config, name, origin)
 
 
 def check_base_url(url: str, key: str, origin: Origin) -> str:
@@ -62,6 +64,8 @@ def _check_source(config: Config, name: str, source: ToolSource, origin: Origin)
         raise origin.error(key, f"expected exactly one of root, module, agent, found {found}")
     if (source.root is not None) != (name == "files"):
         raise origin.error(key, "root belongs in [tools.files], and nothing else does; move it")
+    if source.agent is not None and name in FILE_TOOLS:
+        raise origin.error(key, f"{name} is the name of a shipped tool; choose another")
     if source.agent is not None and source.agent not in config.agents:
         hint = nearest(source.agent, config.agents)
         raise origin.error(f"{key}.agent", f"there is no [agents.{source.agent}]; {hint}")
@@ -86,6 +90,14 @@ def _check_limits(config: Config, name: str, origin: Origin) -> None:
             "no [pricing] for a run with max_budget_usd, so that it could never be reached; add "
             "[pricing] with input and output in USD per million tokens, or leave the budget out",
         )
+    for tool, child in config.child_agents(name).items():
+        below = config.agents[child].limits.max_budget_usd
+        if below != "none" and limits.max_budget_usd != "none" and below > limits.max_budget_usd:
+            raise origin.error(
+                f"agents.{child}.limits.max_budget_usd",
+                f"${below:g} is more than the ${limits.max_budget_usd:g} of {name}, which starts "
+                f"it as {tool}; lower the one or raise the other",
+            )
     tools = config.agents[name].tools
     if limits.stop_after_tool != "none" and limits.stop_after_tool not in tools:
         raise origin.error(
@@ -101,7 +113,7 @@ def _check_tools(config: Config, name: str, origin: Origin) -> None:
         key = f"agents.{name}.tools[{index}]"
         if tool in tools[:index]:
             raise origin.error(key, f"{tool} is named twice; remove one")
-        if tool in FILE_TOOLS:
+        if tool in FILE_TOOLS and not modules:
             if "files" not in config.tools:
                 raise origin.error(
                     key, f"{tool} needs a folder to work on; name it as root in [tools.files]"
@@ -116,6 +128,22 @@ def _check_tools(config: Config, name: str, origin: Origin) -> None:
             )
 
 
+def _check_cycle(config: Config, origin: Origin) -> None:
+    """Agents that can start each other for ever need a depth that somebody has thought about."""
+    if config.agents[config.run.agent].limits.max_depth is not None:
+        return
+    for name in config.agents_in_use():
+        below = list(config.child_agents(name).values())
+        for one in below:
+            below += [a for a in config.child_agents(one).values() if a not in below]
+        if name in below:
+            raise origin.error(
+                f"agents.{config.run.agent}.limits.max_depth",
+                f"is missing, and {name} can start itself again through its tools; say how many "
+                "levels of children there may be",
+            )
+
+
 def _check_supported(config: Config, name: str, origin: Origin) -> None:
     """Refuse what this version reads but cannot do, rather than run without it."""
     if config.agents[name].context.budget_tokens != "none":
@@ -123,10 +151,6 @@ def _check_supported(config: Config, name: str, origin: Origin) -> None:
         raise origin.error(key, f"fitting requests to a window {_NOT_YET}; leave it out")
     for index, tool in enumerate(config.agents[name].tools):
         key = f"agents.{name}.tools[{index}]"
-        if _is_child(config, tool):
-            raise origin.error(
-                key, f"{tool} is a tool with an agent behind it, which {_NOT_YET}; leave it out"
-            )
         if _is_mcp(config, tool):
             raise origin.error(
                 key, f"{tool} is a tool of an MCP server, which {_NOT_YET}; leave it out"

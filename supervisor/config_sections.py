@@ -109,8 +109,13 @@ class AgentLimits(Section, frozen=True, kw_only=True):
     max_tokens: Count | NoLimit = "none"
     stop_after_tool: Name | NoLimit = "none"
     stop_when: tuple[Predicate, ...] = ()
-    max_depth: Count = 2
-    max_children: Count = 64
+    idle_s: Seconds | NoLimit = "none"
+    """Stop a run of which, and of whose children, nothing was heard for so long."""
+    max_depth: Annotated[int, Meta(ge=1, le=100)] | None = None
+    """Levels of children below the root, whose limit holds for its tree; 2 when not given."""
+    max_children: CountOrZero = 64
+    """Children that one run may start in its life."""
+    children_at_once: Annotated[int, Meta(ge=1, le=1000)] = 16
 
 
 class AgentContext(Section, frozen=True, kw_only=True):

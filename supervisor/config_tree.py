@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from actors.money import Prices, nusd
-from actors.spec import ErrorPolicy, Limits, ProviderSpec, RunSpec, ToolsSpec
+from actors.spec import AgentTool, ErrorPolicy, Limits, ProviderSpec, RunSpec, ToolsSpec
 from supervisor.config_errors import ConfigError, Origin, nearest
 from supervisor.config_sections import Agent, AgentLimits, Document, Provider
 from supervisor.terminal import visible
@@ -18,6 +18,7 @@ DEFAULT_SYSTEM = (
     "You are a research agent: find out with the tools you have, then answer the task in plain "
     "text. Say so when the tools did not tell you what was asked."
 )
+DEPTH = 2
 _PICO_PER_MILLION = 1_000_000
 
 
@@ -57,21 +58,37 @@ class Config(Document, frozen=True, kw_only=True):
         key = provider_key(self, agent or self.run.agent, Origin(self.path))
         return provider_at(self, key)
 
-    def run_spec(self, agent: str | None = None) -> RunSpec:
+    def agents_in_use(self) -> list[str]:
+        """The root and every agent that can run below it, the root first."""
+        found = [self.run.agent]
+        for name in found:
+            found += [a for a in self.child_agents(name).values() if a not in found]
+        return found
+
+    def child_agents(self, agent: str) -> dict[str, str]:
+        """The tools of an agent that have a run behind them, and whose run."""
+        return {
+            name: self.tools[name].agent or ""
+            for name in self.agents[agent].tools
+            if name in self.tools and self.tools[name].agent is not None
+        }
+
+    def run_spec(self, agent: str | None = None, task: str | None = None) -> RunSpec:
         """What a run of an agent is asked to do, the root by default; raises ConfigError."""
         name = self.run.agent if agent is None else agent
-        if self.run.task is None:
+        task = self.run.task if task is None else task
+        if task is None:
             raise self.error("run.task", "is missing; write the task there, or give it with --task")
         if name not in self.agents:
             raise self.error("agents", f"there is no [agents.{name}]; {nearest(name, self.agents)}")
         section = self.agents[name]
         return RunSpec(
             agent=name,
-            task=self.run.task,
+            task=task,
             system=DEFAULT_SYSTEM if section.system is None else section.system,
             provider=self._provider_spec(name),
             prices=self._prices(),
-            tools=self._tools_spec(section),
+            tools=self._tools_spec(name, section),
             limits=_limits(section.limits),
             errors=ErrorPolicy(
                 tool_errors=section.errors.tool_errors, repeat_limit=section.errors.repeat_limit
@@ -111,15 +128,25 @@ class Config(Document, frozen=True, kw_only=True):
             output=round(self.pricing.output * _PICO_PER_MILLION),
         )
 
-    def _tools_spec(self, agent: Agent) -> ToolsSpec:
+    def _tools_spec(self, name: str, agent: Agent) -> ToolsSpec:
         sources = self.tools.values()
-        names = [name for source in sources for name in source.environment]
+        variables = [one for source in sources for one in source.environment]
         return ToolsSpec(
             names=agent.tools,
+            agents=tuple(
+                AgentTool(
+                    name=tool,
+                    agent=child,
+                    description=self.tools[tool].description
+                    or f"Hand a question to the agent {child}, which works on it by itself.",
+                    max_budget_nusd=_limits(self.agents[child].limits).max_budget_nusd,
+                )
+                for tool, child in self.child_agents(name).items()
+            ),
             modules=tuple(source.module for source in sources if source.module is not None),
             search_path=(self.folder,),
             workspace=next((source.root for source in sources if source.root is not None), None),
-            environment=tuple(dict.fromkeys(names)),
+            environment=tuple(dict.fromkeys(variables)),
             on_in_doubt=agent.errors.on_in_doubt,
         )
 
@@ -171,6 +198,10 @@ def _limits(limits: AgentLimits) -> Limits:
         strict_budget=limits.strict_budget,
         deadline_seconds=_limit(limits.deadline_s),
         max_tokens=_limit(limits.max_tokens),
+        idle_seconds=_limit(limits.idle_s),
+        max_depth=limits.max_depth or DEPTH,
+        max_children=limits.max_children,
+        children_at_once=limits.children_at_once,
         stop_after_tool=_limit(limits.stop_after_tool),
         stop_when=limits.stop_when,
     )

@@ -7,6 +7,7 @@ import msgspec
 from actors.money import usd
 from actors.outcome import Outcome, Status
 from actors.state import State
+from supervisor.state_dir import StateDir
 
 EXIT_CODES = {
     Status.COMPLETED: 0,
@@ -57,6 +58,37 @@ class Report(msgspec.Struct, frozen=True):
         if status is Status.INTERRUPTED and self.interruption.get("type") == "cancelled":
             return EXIT_CANCELLED
         return EXIT_CODES[status]
+
+
+def tree_report(state_dir: StateDir, run_id: str) -> Report:
+    """The report of a run and of everything below it, each from its own journal.
+
+    Raises JournalError when a journal of the tree cannot be read.
+    """
+    states = {name: state_dir.state(name) for name in (run_id, *state_dir.below(run_id))}
+    return _with_children(run_id, states)
+
+
+def _with_children(run_id: str, states: dict[str, State]) -> Report:
+    depth = run_id.count(".") + 2
+    names = [n for n in states if n.startswith(f"{run_id}.") and n.count(".") == depth]
+    children = tuple(_with_children(name, states) for name in names)
+    own = report(run_id, states[run_id])
+    sums = [own.tree, *(child.tree for child in children)]
+    tree = Totals(
+        runs=sum(t.runs for t in sums),
+        turns=sum(t.turns for t in sums),
+        tool_runs=sum(t.tool_runs for t in sums),
+        cost_usd=usd(sum(s.head.cost_nusd for n, s in states.items() if _in_tree(n, run_id))),
+        possibly_spent_usd=usd(
+            sum(s.head.maybe_nusd for n, s in states.items() if _in_tree(n, run_id))
+        ),
+    )
+    return msgspec.structs.replace(own, tree=tree, children=children)
+
+
+def _in_tree(name: str, run_id: str) -> bool:
+    return f"{name}.".startswith(f"{run_id}.")
 
 
 def report(run_id: str, state: State, error: str | None = None) -> Report:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from actors.events import AnyEvent
 from actors.journal import JOURNAL, LOCK, read_events
+from actors.outcome import path_of
 from actors.state import State, fold
 from supervisor.config import Config
 
@@ -72,6 +73,23 @@ class StateDir:
         _write_synced(folder / CONFIG, config.to_json())
         return run_id
 
+    def create_child(self, run_id: str) -> None:
+        """Make the directory of a child; its configuration is the root's."""
+        folder = self.run_dir(run_id)
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StateError(f"{folder} cannot be made: {error.strerror}") from None
+
+    def exists(self, run_id: str) -> bool:
+        """Whether there is a run of that name."""
+        return self.run_dir(run_id).is_dir()
+
+    def below(self, run_id: str) -> Iterator[str]:
+        """The runs below this one, at any depth, parents before their children."""
+        names = (entry.name for entry in self._entries() if entry.name.startswith(f"{run_id}."))
+        yield from sorted(names, key=_numbers)
+
     def run_dir(self, run_id: str) -> Path:
         """Where a run lives, whether or not there is one of that name; checks the name only."""
         if not _RUN_ID.fullmatch(run_id):
@@ -90,8 +108,8 @@ class StateDir:
         return folder
 
     def config(self, run_id: str) -> Config:
-        """The configuration that a run was started with."""
-        path = self.existing(run_id) / CONFIG
+        """The configuration that a run's tree was started with."""
+        path = self.existing(path_of(run_id)[0]) / CONFIG
         try:
             return Config.from_json(path.read_bytes())
         except OSError as error:
@@ -110,12 +128,16 @@ class StateDir:
 
     def run_ids(self) -> Iterator[str]:
         """The runs that are there, oldest first."""
+        found = self._entries()
+        found.sort(key=lambda entry: (entry.stat().st_ctime, entry.name))
+        yield from (entry.name for entry in found)
+
+    def _entries(self) -> list[os.DirEntry[str]]:
         try:
             found = [e for e in os.scandir(self.runs) if e.is_dir(follow_symlinks=False)]
         except OSError:
-            return
-        found.sort(key=lambda entry: (entry.stat().st_ctime, entry.name))
-        yield from (entry.name for entry in found if _RUN_ID.fullmatch(entry.name))
+            return []
+        return [entry for entry in found if _RUN_ID.fullmatch(entry.name)]
 
     def holder(self, run_id: str) -> int | None:
         """The pid of the process that holds a run's lock, asked of the kernel; None when free.
@@ -134,6 +156,11 @@ class StateDir:
             if "FLOCK" in fields and device in fields:
                 return int(fields[fields.index(device) - 1])
         return None
+
+
+def _numbers(run_id: str) -> list[int]:
+    """What sorts ``r.2.0`` before ``r.10.0``."""
+    return [int(part) for part in run_id.split(".")[1:]]
 
 
 def new_run_id() -> str:

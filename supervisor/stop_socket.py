@@ -1,14 +1,15 @@
 """How another terminal reaches a running supervisor: a socket in the root run's directory.
 
-One request a connection: a JSON object ``{"reason", "who"}`` and a newline; the answer is a line
-too. The directory is private, so whoever can connect may stop the run.
+One request a connection: a JSON object and a newline; the answer is a line too. The directory is
+private, so whoever can connect may stop the run.
 """
 
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import trio
@@ -18,15 +19,42 @@ REQUEST_MAX = 16 * 1024
 SECONDS_MAX = 5.0
 
 
-class StopRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Stop the tree, because of ``reason``, on behalf of ``who``."""
+class StopRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="stop"):
+    """Stop a run and everything below it, because of ``reason``, on behalf of ``who``."""
 
+    run_id: str
     reason: str
     who: str = "user"
 
 
+class TellRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="tell"):
+    """Pass a person's message on to a run, for its next turn."""
+
+    run_id: str
+    text: str
+    who: str = "user"
+
+
+Request = StopRequest | TellRequest
+
+
+class Reached(Protocol):
+    """What can be reached from another terminal."""
+
+    def stop_run(self, run_id: str, reason: str, who: str) -> bool:
+        """Stop one run and what is below it; False when it is not under way."""
+        ...
+
+    async def tell(self, run_id: str, text: str, who: str) -> bool:
+        """Pass a message to a run; False when it is not under way."""
+        ...
+
+
+_decoder: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
+
+
 @contextlib.contextmanager
-def _short_path(run_dir: Path) -> Generator[str]:
+def _short_path(run_dir: Path) -> Generator[str, None, None]:
     """A path to the socket that fits the kernel's 108 bytes, however deep the directory is."""
     fd = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -38,7 +66,7 @@ def _short_path(run_dir: Path) -> Generator[str]:
 
 async def listen(
     run_dir: Path,
-    stop: Callable[[str, str], None],
+    tree: Reached,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -56,7 +84,7 @@ async def listen(
         async def answer(stream: trio.SocketStream) -> None:
             async with stream:
                 with trio.move_on_after(SECONDS_MAX):
-                    await stream.send_all(await _handle(stream, stop))
+                    await stream.send_all(await _handle(stream, tree))
 
         await trio.serve_listeners(answer, [trio.SocketListener(server)])
     finally:
@@ -64,7 +92,7 @@ async def listen(
         path.unlink(missing_ok=True)
 
 
-async def _handle(stream: trio.SocketStream, stop: Callable[[str, str], None]) -> bytes:
+async def _handle(stream: trio.SocketStream, tree: Reached) -> bytes:
     data = b""
     while not data.endswith(b"\n"):
         part = await stream.receive_some(4096)
@@ -72,15 +100,22 @@ async def _handle(stream: trio.SocketStream, stop: Callable[[str, str], None]) -
             return b"refused\n"
         data += part
     try:
-        request = msgspec.json.decode(data, type=StopRequest)
+        request: Request = _decoder.decode(data)
     except msgspec.MsgspecError:
         return b"refused\n"
-    stop(request.reason, request.who)
-    return b"stopping\n"
+    match request:
+        case StopRequest(run_id, reason, who):
+            taken = tree.stop_run(run_id, reason, who)
+        case TellRequest(run_id, text, who):
+            taken = await tree.tell(run_id, text, who)
+    return b"taken\n" if taken else b"not under way\n"
 
 
-def ask_to_stop(run_dir: Path, reason: str, who: str = "user") -> bool:
-    """Ask the supervisor of a run to stop it; False when none listens. For plain processes."""
+def ask(run_dir: Path, request: Request) -> bool:
+    """Ask the supervisor of a root; False when none listens or the run is not under way.
+
+    ``run_dir`` is the root's. For plain processes.
+    """
     try:
         with (
             _short_path(run_dir) as short,
@@ -88,8 +123,8 @@ def ask_to_stop(run_dir: Path, reason: str, who: str = "user") -> bool:
         ):
             channel.settimeout(SECONDS_MAX)
             channel.connect(short)
-            channel.sendall(msgspec.json.encode(StopRequest(reason, who)) + b"\n")
-            return channel.recv(64).startswith(b"stopping")
+            channel.sendall(msgspec.json.encode(request) + b"\n")
+            return channel.recv(64).startswith(b"taken")
     except OSError:
         return False
 

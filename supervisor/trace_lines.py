@@ -14,7 +14,7 @@ import msgspec
 
 from actors.journal import JournalError
 from actors.state import State
-from actors.trace import TRACE, line_of
+from actors.trace import TRACE, lines_of
 from supervisor.state_dir import StateDir
 
 _CHUNK = 1 << 20
@@ -102,10 +102,9 @@ def run_lines(state_dir: StateDir, run_id: str) -> list[Line]:
     seq = lines[-1].seq if lines else 0
     for frame, event in enumerate(events, 1):
         state.apply(event)
-        if frame <= last or not (told := line_of(event, state)):
-            continue
-        seq += 1
-        head: dict[str, Any] = {"run_id": state.run_id, "root_id": state.root, "seq": seq}
-        raw = _encoder.encode(head | {"at": round(event.at, 6)} | told | {"frame": frame})
-        lines.append(Line(raw, state.run_id, event.at, seq, told["type"], frame))
+        for told in lines_of(event, state) if frame > last else []:
+            seq += 1
+            head: dict[str, Any] = {"run_id": state.run_id, "root_id": state.root, "seq": seq}
+            raw = _encoder.encode(head | {"at": round(event.at, 6)} | told | {"frame": frame})
+            lines.append(Line(raw, state.run_id, event.at, seq, told["type"], frame))
     return lines

@@ -1,173 +1,187 @@
-"""The supervisor: starts runs, keeps their processes, and passes one Stop down to all of them.
+"""One tree of runs: its root, whatever runs below it, their limits, and one Stop for all of them.
 
-It holds no truth of its own. What a run is stands in its directory, so a supervisor that dies is
-replaced by the next ``resume``.
+Everything here is rebuilt from disk: a child's id is its parent's and the ref of the call that it
+answers, so a child that was there before is found again, and gone on with or only reported.
 """
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
-
+import msgspec
 import trio
 
+from actors.child_report import SETTLED
 from actors.journal import JournalError
-from actors.outcome import RESUMABLE
+from actors.outcome import Cancelled, path_of
 from actors.spec import LimitChange
 from actors.state import State
-from actors.wire import Refused, Start
-from supervisor.child import Child, Listener
-from supervisor.config import Config, api_key
-from supervisor.config_tree import DEFAULT_KEY_ENV
-from supervisor.report import Report, report
-from supervisor.scripted import Scripted, settings_of
-from supervisor.spawner import Spawner, open_spawner
-from supervisor.state_dir import StateDir
-from supervisor.stop_socket import listen
+from actors.wire import Start, StartChild
+from supervisor.child import ORPHANED, Child, Listener
+from supervisor.config import Config, ConfigError, api_key
+from supervisor.config_tree import DEPTH
+from supervisor.spawner import Spawner
+from supervisor.state_dir import StateDir, StateError
+
+RUNS_MAX = 1000
+"""Runs that one tree may have in its life."""
 
 
-class RunRefused(Exception):
-    """A run could not be gone on with, and nothing was changed; the words say what to do."""
-
-    def __init__(self, refused: Refused) -> None:
-        super().__init__(refused.words)
-        self.kind = refused.kind
-
-
-class Supervisor:
-    """Runs of one state directory; made by ``open_supervisor``."""
+class Tree:
+    """The runs of one root, as far as they are performed now."""
 
     def __init__(
-        self, state_dir: StateDir, spawner: Spawner, nursery: trio.Nursery, listener: Listener
+        self,
+        state_dir: StateDir,
+        spawner: Spawner,
+        config: Config,
+        root_id: str,
+        addresses: dict[str, str],
+        listener: Listener,
     ) -> None:
-        self.state_dir = state_dir
+        """``addresses`` are the base URLs of the agents' providers, by agent."""
         self.spawner = spawner
-        self._nursery = nursery
         self._listener = listener
-        self._children: dict[str, Child] = {}
-        self._providers: dict[str, str] = {}
+        self._state_dir = state_dir
+        self._config = config
+        self._root_id = root_id
+        self._addresses = addresses
+        self._live: dict[str, Child] = {}
+        self._runs = sum(1 for _ in state_dir.below(root_id))
+        self._max_depth = config.agents[config.run.agent].limits.max_depth or DEPTH
         self._stopped: tuple[str, str] | None = None
+        self._acked: set[str] = set()
+        self._all_acked = trio.Event()
 
-    async def run(self, config: Config, run_id: str | None = None) -> Report:
-        """Start a root run and go on to its end.
+    async def run(self, why: str, raised: LimitChange) -> Child:
+        """Perform the root to its end; its subtree ends with it."""
+        spec = self._config.run_spec()
+        start = self._start(self._root_id, self._config.run.agent, why)
+        start = msgspec.structs.replace(start, spec=spec, raised=raised)
+        return await self._perform(start, None)
 
-        Raises ConfigError, StateError, ScriptedError, RunRefused; a run that was created stays on
-        disk whatever happens.
-        """
-        base_url = await self._base_url(config)
-        run_id = self.state_dir.create(config, run_id)
-        return await self._perform(run_id, config, base_url, "start", LimitChange())
+    async def _perform(self, start: Start, parent: Child | None) -> Child:
+        child = Child(self, start)
+        self._live[child.run_id] = child
+        if parent is not None:
+            parent.below[start.ref] = child
+        if self._stopped:
+            child.stop(*self._stopped)
+        try:
+            await child.run()
+        finally:
+            del self._live[child.run_id]
+            if parent is not None:
+                del parent.below[start.ref]
+            self._look_for_acks()
+        return child
 
-    async def resume(self, run_id: str, raised: LimitChange | None = None) -> Report:
-        """Go on with a run from disk; of one that has ended for good, report its ending.
+    async def run_child(self, parent: Child, frame: StartChild) -> str:
+        """Run the child of a call, unless it has ended; returns why there is none, or nothing."""
+        run_id = f"{parent.run_id}.{frame.ref}"
+        if run_id in self._live:
+            return "this child is under way already"
+        try:
+            state = self._state_dir.state(run_id) if self._state_dir.exists(run_id) else None
+            if state and is_settled(state):
+                return ""
+            if state is None:
+                if words := self._no_room(run_id):
+                    return words
+                self._runs += 1
+                self._state_dir.create_child(run_id)
+            why = "resume" if state and state.epoch else "start"
+            start = self._start(run_id, frame.agent, why, frame)
+        except (StateError, JournalError, ConfigError) as error:
+            return str(error)
+        child = await self._perform(start, parent)
+        return child.refused.words if child.refused else ""
 
-        Raises as ``run`` does, and JournalError.
-        """
-        config = self.state_dir.config(run_id)
-        state = self.state_dir.state(run_id)
-        if state.outcome and state.outcome.status not in RESUMABLE:
-            return report(run_id, state)
-        base_url = await self._base_url(config)
-        why = "resume" if state.epoch else "start"
-        return await self._perform(run_id, config, base_url, why, raised or LimitChange())
+    def _no_room(self, run_id: str) -> str:
+        depth = len(path_of(run_id)) - 1
+        if depth > self._max_depth:
+            return f"the tree may be {self._max_depth} levels deep below its root, and is"
+        if self._runs >= RUNS_MAX:
+            return f"the tree has {self._runs} runs, its limit"
+        return ""
 
-    async def _perform(
-        self, run_id: str, config: Config, base_url: str, why: str, raised: LimitChange
-    ) -> Report:
-        run_dir = self.state_dir.run_dir(run_id)
-        start = Start(
+    def _start(self, run_id: str, agent: str, why: str, frame: StartChild | None = None) -> Start:
+        config = self._config
+        spec = config.run_spec(agent, task=frame.task if frame else None)
+        if frame and frame.limit_nusd is not None:
+            limits = msgspec.structs.replace(spec.limits, max_budget_nusd=frame.limit_nusd)
+            spec = msgspec.structs.replace(spec, limits=limits)
+        return Start(
             run_id=run_id,
-            root_id=run_id,
-            run_dir=str(run_dir),
-            spec=config.run_spec(),
-            base_url=base_url,
-            api_key=api_key(config),
-            raised=raised,
+            root_id=self._root_id,
+            ref=frame.ref if frame else "",
+            run_dir=str(self._state_dir.run_dir(run_id)),
+            spec=spec,
+            base_url=self._addresses[agent],
+            api_key=api_key(config, agent=agent),
             why=why,
             shutdown_seconds=config.supervision.stop_grace_s,
         )
-        child = Child(self.spawner, start, self._listener)
-        if self._stopped:
-            child.stop(*self._stopped)
-        self._children[run_id] = child
-        try:
-            async with trio.open_nursery() as nursery:
-                if self.state_dir.holder(run_id) is None:
-                    await nursery.start(listen, run_dir, child.stop)
-                await child.run()
-                nursery.cancel_scope.cancel()
-        finally:
-            del self._children[run_id]
-        return self._report(run_id, child.refused)
 
-    def _report(self, run_id: str, refused: Refused | None) -> Report:
-        state = State()
-        try:
-            state = self.state_dir.state(run_id)
-        except JournalError:
-            if refused is None:
-                raise
-        if refused is None or state.outcome:
-            return report(run_id, state)
-        if refused.kind in ("disk", "crashed", "wire", "spawn"):
-            return report(run_id, state, refused.words)
-        raise RunRefused(refused)
+    def heard(self, run_id: str, line: bytes, /) -> None:
+        """Hand a trace line to whoever watches."""
+        self._listener(run_id, line)
 
-    async def _base_url(self, config: Config) -> str:
-        """Where the root agent's provider is; a scripted one is started on first use."""
-        section = config.provider_of()
-        if section.kind == "openai":
-            assert section.base_url, "the configuration was checked"
-            return section.base_url
-        settings = settings_of(section, (config.folder,))
-        key = repr(settings)
-        if key not in self._providers:
-            scripted = Scripted(self.spawner, settings)
-            self._providers[key] = await self._nursery.start(scripted.serve)
-        return self._providers[key]
+    # Stop.
 
-    def stop(self, reason: str, who: str = "user") -> None:
-        """Stop every run, and every run that is started after this."""
+    def stop(self, reason: str, who: str) -> None:
+        """Stop all of it, and whatever would start after this: one hop, however deep it is."""
         self._stopped = self._stopped or (reason, who)
-        for child in self._children.values():
+        for child in list(self._live.values()):
             child.stop(reason, who)
 
+    def stop_run(self, run_id: str, reason: str, who: str) -> bool:
+        """Stop one run and what is below it; False when it is not under way."""
+        if run_id == self._root_id:
+            self.stop(reason, who)
+            return True
+        found = [c for name, c in self._live.items() if f"{name}.".startswith(f"{run_id}.")]
+        for child in found:
+            child.stop(reason, who if child.run_id == run_id else ORPHANED)
+        return run_id in self._live
+
+    async def tell(self, run_id: str, text: str, who: str) -> bool:
+        """Pass a message to a run; False when it is not under way."""
+        child = self._live.get(run_id)
+        return child is not None and await child.tell(text, who)
+
     def kill(self) -> None:
-        """End every process at once, without a record; the runs can be resumed."""
-        for child in self._children.values():
+        """End every process at once, without a record."""
+        self._stopped = self._stopped or ("killed", "user")
+        for child in list(self._live.values()):
             child.kill()
 
-    def children(self) -> list[Child]:
+    def live(self) -> list[Child]:
         """The runs under way."""
-        return list(self._children.values())
+        return list(self._live.values())
+
+    async def acked(self, child: Child) -> None:
+        """Phase one of a Stop is over for this child; returns when it is for the whole tree.
+
+        The end of a process costs as much as its cancelling, so nobody ends while others cancel.
+        """
+        if self._stopped is None:
+            return
+        self._acked.add(child.run_id)
+        self._look_for_acks()
+        with trio.move_on_after(self._config.supervision.stop_grace_s):
+            await self._all_acked.wait()
+
+    def _look_for_acks(self) -> None:
+        if self._stopped and all(name in self._acked for name in self._live):
+            self._all_acked.set()
 
 
-@asynccontextmanager
-async def open_supervisor(
-    state_dir: StateDir | Path | str = ".exeunt",
-    *,
-    listener: Callable[[str, bytes], None] = lambda run_id, line: None,
-    key_names: tuple[str, ...] = (),
-    spawn: str | None = None,
-) -> AsyncGenerator[Supervisor, None]:
-    """A supervisor whose processes are gone when the block is left.
+def is_settled(state: State) -> bool:
+    """Whether a child has ended for its parent: it has its answer, or a person stopped it."""
+    outcome = state.outcome
+    if outcome is None:
+        return False
+    why = outcome.interruption
+    return outcome.status in SETTLED or (isinstance(why, Cancelled) and why.who != ORPHANED)
 
-    ``listener`` is called with each trace line and the id of its run. ``key_names`` are the
-    environment variables that hold keys, which no actor or tool may see; ``spawn`` is ``zygote``
-    or ``subprocess``. Raises StateError, SpawnError.
-    """
-    if not isinstance(state_dir, StateDir):
-        state_dir = StateDir(state_dir)
-    state_dir.prepare()
-    async with open_spawner(spawn, drop_env={DEFAULT_KEY_ENV, *key_names}) as spawner:
-        failure: Exception | None = None
-        try:
-            async with trio.open_nursery() as nursery:
-                yield Supervisor(state_dir, spawner, nursery, listener)
-                nursery.cancel_scope.cancel()
-        except BaseExceptionGroup as group:
-            # The nursery is ours; what came from the body leaves as it came.
-            if len(group.exceptions) != 1 or not isinstance(group.exceptions[0], Exception):
-                raise
-            failure = group.exceptions[0]
-        if failure is not None:
-            raise failure
+
+def root_of(run_id: str) -> str:
+    """The root of the tree that a run belongs to."""
+    return path_of(run_id)[0]

@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from actors import tool
+from actors.catalogue import Catalogue
 from actors.decision import Decision, Rules
 from actors.events import (
     AnyEvent,
@@ -25,7 +27,7 @@ from actors.money import Prices, Usage
 from actors.outcome import Outcome
 from actors.spec import ErrorPolicy, Limits
 from actors.state import State
-from actors.tool import Catalogue, Tool, tool
+from actors.tools import Tool
 
 PROMPTS = (Prompt("system", "Be brief."), Prompt("user", "Go."))
 NOW = 1000.0

@@ -54,7 +54,7 @@ def test_shipped_config_loads(file: Path, monkeypatch: pytest.MonkeyPatch):
     """Every config in ``configs`` is valid from the repository, plays its script, has a budget."""
     monkeypatch.chdir(CONFIGS.parent)
     spec = load_config(file).run_spec()
-    assert spec.provider.model == file.stem
+    assert spec.provider.model == {"research": "lead"}.get(file.stem, file.stem)
     assert spec.prices == Prices(input=2_000_000, cached_input=200_000, output=12_000_000)
     assert spec.limits.max_budget_nusd == 500_000_000
 

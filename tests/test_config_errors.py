@@ -205,16 +205,15 @@ def test_base_url_takes_no_secret_and_must_be_one(folder: Folder, url: str):
 
 
 def test_tools_of_later_versions_are_refused_in_words(folder: Folder):
-    """Tools with an agent or an MCP server behind them are read, and a run with them is refused."""
+    """Tools with an MCP server behind them are read, and a run with them is refused."""
     later = (
         '[agents.researcher]\n[tools.research]\nagent = "researcher"\ndescription = "Ask."\n'
         '[mcp.web]\ncommand = ["web-server"]\n'
     )
     folder.file.write_text(PLAN + later)
     assert load_config(folder.file).run_spec().tools.names == ("list_files", "read_file")
-    for tool, words in [("research", "with an agent behind it"), ("web__get", "of an MCP server")]:
-        error = folder.error(PLAN + later, f'agents.lead.tools=["{tool}"]')
-        assert f"{tool} is a tool {words}, which is not supported in this version" in error
+    error = folder.error(PLAN + later, 'agents.lead.tools=["web__get"]')
+    assert "web__get is a tool of an MCP server, which is not supported in this version" in error
     wrong = later.replace('agent = "researcher"', 'agent = "reasercher"')
     assert "no [agents.reasercher]; did you mean researcher?" in folder.error(PLAN + wrong)
 

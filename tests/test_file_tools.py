@@ -6,9 +6,11 @@ import pytest
 import trio
 
 from actors import file_tools
+from actors.catalogue import Catalogue
 from actors.messages import Nature
 from actors.spec import ToolsSpec
-from actors.tool import Catalogue, PermanentError, ToolContext, ToolError
+from actors.tool_context import ToolContext
+from actors.tool_errors import PermanentError, ToolError
 from actors.workspace import Workspace
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "workspace"

@@ -14,7 +14,7 @@ from actors.decision import Answer, Ask, AskPerson, Calls, Finish, Run
 from actors.messages import Nature, ResultKind, ToolCall
 from actors.outcome import Approval, InDoubt, Status
 from actors.pending import ATTEMPTS_MAX, IN_DOUBT_WORDS
-from actors.tool import Tool
+from actors.tools import Tool
 
 
 def replied(*calls: ToolCall, **fields: Any) -> Story:

@@ -10,8 +10,8 @@ from actors import tool
 from actors.messages import ResultKind
 from actors.outcome import Approval, InDoubt, Outcome, PendingCall, Status
 from actors.testing.scripts import Call, Say
-from actors.tool import Tool
 from actors.tool_context import ToolContext
+from actors.tools import Tool
 
 DONE = Say("done")
 

@@ -16,18 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import actors
+from actors.catalogue import Catalogue, CatalogueError
 from actors.messages import Nature
 from actors.spec import ToolsSpec
-from actors.tool import (
-    ArgumentError,
-    Catalogue,
-    CatalogueError,
-    Tool,
-    ToolContext,
-    result_text,
-    tool,
-)
 from actors.tool_arguments import MAX_ARGUMENT_BYTES
+from actors.tool_context import ToolContext
+from actors.tool_errors import ArgumentError
+from actors.tool_result import result_text
+from actors.tools import Tool, tool
 
 
 def context_with(report=lambda _label: None, **fields: Any) -> ToolContext:
@@ -496,7 +492,7 @@ def test_a_users_tool_cannot_replace_a_file_tool(tmp_path, modules):
 
 def test_the_decorator_is_had_from_the_package():
     """``from actors import tool`` decorates, bare or with flags, whoever imported what before."""
-    importlib.import_module("actors.tool")
+    importlib.import_module("actors.tools")
     assert isinstance(actors.tool(send), Tool)
     assert actors.tool(read_only=True)(send).nature is Nature.READ_ONLY
     assert isinstance(actors.__getattr__("tool")(send), Tool)

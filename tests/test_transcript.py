@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from story import Story, call, look
 from world import World
 
+from actors.catalogue import Catalogue
 from actors.messages import Nature, ResultKind
 from actors.request import request_body
 from actors.testing.chat import decode
 from actors.testing.scripts import Call, Conversation, Say
 from actors.tokens import REPLY_PRIMING, count_message, count_tools
-from actors.tool import Catalogue
 from actors.transcript import Transcript
 
 TOOLS_JSON = Catalogue([look]).tools_json()

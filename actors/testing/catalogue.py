@@ -1,5 +1,8 @@
 """The built-in scripts: each plays one thing that models do, over the examples' three files."""
 
+import re
+from collections.abc import Sequence
+
 from actors.testing import chapters as chapters  # registers its scripts
 from actors.testing.faults import Fault, FaultKind
 from actors.testing.scripts import Call, Conversation, Say, script
@@ -42,6 +45,41 @@ script(
         Fault(turn=3, kind=FaultKind.BROKEN_STREAM),
     ),
 )(plan)
+
+
+_COUNT = re.compile(r"\d+")
+QUESTIONS = 3
+
+
+@script("lead")
+def lead(conversation: Conversation) -> Say | Sequence[Call]:
+    """Ask the research tool as many questions as the task says, in one message; then sum up."""
+    if conversation.turn == 0:
+        named = _COUNT.search(conversation.task)
+        many = int(named.group()) if named else QUESTIONS
+        question = "Question {} of {}: which file mentions a timeout?"
+        return [
+            Call("research", {"question": question.format(k, many)}) for k in range(1, many + 1)
+        ]
+    results = conversation.results
+    done = [text for text in results if text.startswith("completed")]
+    told = sum(TIMEOUT_WORDS in text for text in done)
+    return Say(
+        f"{len(done)} of {len(results)} questions came back answered; {told} found: {ANSWER}"
+    )
+
+
+@script("researcher")
+def researcher(conversation: Conversation) -> Say | Call:
+    """List, read errors.log, and answer its question with a summary."""
+    match conversation.turn:
+        case 0:
+            return _LIST
+        case 1:
+            return _READ_ERRORS
+        case _:
+            found = conversation.told(TIMEOUT_WORDS)
+            return Say(f"Summary for {conversation.task!r}: {ANSWER if found else NOT_FOUND}")
 
 
 @script("runaway")

@@ -34,7 +34,7 @@ from actors.state import Call, State, fold
 from actors.testing.book import Book
 from actors.testing.evidence import Effect, Evidence, Reference, hold
 from actors.testing.lives import payload_digest
-from actors.trace import TRACE, line_of
+from actors.trace import TRACE, lines_of
 from actors.verdict import APPROVE, RUN_AGAIN
 
 UNLIKE = frozenset({ResultKind.IN_DOUBT, ResultKind.CRASHED, ResultKind.CANCELLED})
@@ -266,7 +266,7 @@ def _check_trace(book: Book, run_dir: Path) -> None:
     told: list[int] = []
     for number, event in enumerate(book.events, 1):
         state.apply(event)
-        if line_of(event, state):
+        if lines_of(event, state):
             told.append(number)
     lines = [
         msgspec.json.decode(line, type=dict[str, object])

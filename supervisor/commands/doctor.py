@@ -10,9 +10,9 @@ import httpx
 import msgspec
 import trio
 
+from actors.catalogue import Catalogue, CatalogueError
 from actors.provider import open_client
 from actors.tokens import TokenizerError, count_text
-from actors.tool import Catalogue, CatalogueError
 from actors.warm import ssl_context
 from actors.workspace import kernel_resolves
 from supervisor import output

@@ -20,8 +20,8 @@ from supervisor.progress import Progress
 from supervisor.report import EXIT_KILLED, Report, report
 from supervisor.standing import root_of
 from supervisor.state_dir import StateDir, new_run_id
+from supervisor.supervisor import Supervisor, open_supervisor
 from supervisor.terminal import Style, visible
-from supervisor.tree import Supervisor, open_supervisor
 from supervisor.words import Commands, ending, next_steps
 
 SIGNALS = {

@@ -7,11 +7,10 @@ import trio
 
 from actors.text import clean
 from supervisor import output
-from supervisor.commands import UsageError
 from supervisor.report import report
 from supervisor.standing import Standing, root_of, standing_of
 from supervisor.state_dir import StateDir
-from supervisor.stop_socket import ask_to_stop
+from supervisor.stop_socket import StopRequest, ask
 from supervisor.terminal import Style, visible
 from supervisor.words import Commands, ending, next_steps
 
@@ -26,13 +25,11 @@ def stop(args: argparse.Namespace) -> int:
     """Ask the supervisor of a run to stop it, and wait until it has ended."""
     state_dir = StateDir(args.state_dir)
     run_id: str = args.run
-    run_dir = state_dir.existing(run_id)
+    state_dir.existing(run_id)
     commands = Commands(args.state_dir_shown)
-    if (root := root_of(run_id)) != run_id:
-        hint = commands.line("stop", root)
-        raise UsageError(f"{run_id} is a child; a Stop is for the whole tree. Type: {hint}")
     before = standing_of(state_dir, run_id)
-    asked = not before.ended and ask_to_stop(run_dir, clean(args.reason or REASON)[:REASON_MAX])
+    request = StopRequest(run_id, clean(args.reason or REASON)[:REASON_MAX])
+    asked = not before.ended and ask(state_dir.run_dir(root_of(run_id)), request)
     found = before
     if asked:
         grace = state_dir.config(run_id).supervision.stop_grace_s

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import trio
 
+from actors import ToolContext, ToolError, tool
 from actors.testing.evidence import Effect, read_effects
-from actors.tool import ToolContext, ToolError, tool
 
 LEDGER = "CHAOS_EFFECTS"
 """The environment variable that names the ledger."""

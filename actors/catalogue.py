@@ -1,0 +1,126 @@
+"""The catalogue: the tools of one run, gathered from their modules, as the model sees them."""
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Iterable, Iterator
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from actors.spec import ToolsSpec
+from actors.text import excerpt
+from actors.tools import Tool
+
+SHIPPED = "actors.file_tools"
+"""The module of the tools that a run with a workspace has besides its own."""
+
+
+class CatalogueError(Exception):
+    """The tools that a run names cannot be gathered.
+
+    The operator must act, on the configuration or the module it names. Unlike a ToolError, no
+    model reads this: the run has not started.
+    """
+
+
+class Catalogue:
+    """The tools of a run by name, in the order the model sees them.
+
+    Raises CatalogueError when two have the same name.
+    """
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        self._tools: dict[str, Tool] = {}
+        for one in tools:
+            _add(self._tools, one)
+        self._digests = {one.name: _digest(one) for one in self}
+
+    @classmethod
+    def load(cls, spec: ToolsSpec, further: Iterable[Tool] = ()) -> "Catalogue":
+        """Import the modules of ``spec`` and keep the tools it names, in its order.
+
+        Modules are looked for in ``search_path`` last, so that no installed one is hidden. The
+        file tools come with a workspace; ``further`` are tools that no module holds.
+
+        Raises:
+            CatalogueError: a module is missing or fails, a name is unknown or given twice.
+        """
+        sys.path += [folder for folder in spec.search_path if folder not in sys.path]
+        shipped = (SHIPPED,) if spec.workspace is not None else ()
+        available: dict[str, Tool] = {}
+        for module in (*shipped, *spec.modules):
+            for value in vars(_import(module, spec)).values():
+                if isinstance(value, Tool):
+                    _add(available, value)
+        for one in further:
+            _add(available, one)
+        missing = [name for name in spec.names if name not in available]
+        if missing:
+            hint = "" if shipped else " (the file tools need a workspace)"
+            raise CatalogueError(
+                f"there is no tool {', '.join(missing)};"
+                f" available: {', '.join(sorted(available)) or 'none'}{hint}"
+            )
+        if len(set(spec.names)) < len(spec.names):
+            raise CatalogueError(f"a tool is named twice in: {', '.join(spec.names)}")
+        return cls(available[name] for name in spec.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in order, for a model that asked for another one."""
+        return tuple(self._tools)
+
+    def get(self, name: str) -> Tool | None:
+        """The tool of that name, if the run has it."""
+        return self._tools.get(name)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def tools_json(self) -> bytes:
+        """The ``tools`` array of a chat completions request; the same bytes for the same tools."""
+        return msgspec.json.encode([_described(one) for one in self])
+
+    def digest(self, name: str) -> str:
+        """A short hash of all that the model is told of a tool; another one means it changed.
+
+        Raises KeyError for a name that is not in the catalogue.
+        """
+        return self._digests[name]
+
+
+def _described(one: Tool) -> dict[str, Any]:
+    function = {"name": one.name, "description": one.description, "parameters": one.schema}
+    return {"type": "function", "function": function}
+
+
+def _digest(one: Tool) -> str:
+    return hashlib.blake2b(msgspec.json.encode(_described(one)), digest_size=16).hexdigest()
+
+
+def _add(tools: dict[str, Tool], one: Tool) -> None:
+    """Add a tool; the same object again, imported by another module, is no second one."""
+    other = tools.setdefault(one.name, one)
+    if other is not one:
+        raise CatalogueError(
+            f"two tools are named {one.name}: one in {other.function.__module__}"
+            f" and one in {one.function.__module__}"
+        )
+
+
+def _import(module: str, spec: ToolsSpec) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            where = ", ".join(spec.search_path) or "the installed packages"
+            raise CatalogueError(f"there is no module {module} in {where}") from error
+        raise CatalogueError(f"the module {module} needs {error.name}, which is missing") from error
+    except (Exception, SystemExit) as error:
+        words = excerpt(f"{type(error).__name__}: {error}")
+        raise CatalogueError(f"the module {module} cannot be imported: {words}") from error

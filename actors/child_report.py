@@ -1,0 +1,77 @@
+"""What a parent reads of its child: the outcome's word first, then what the child found.
+
+Never empty, never shaped like a success that it was not, and marked as coming from a child, so
+that a report is read as data and not as instructions.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from actors.journal import JOURNAL, read_events
+from actors.messages import ResultKind
+from actors.outcome import Approval, InDoubt, Interruption, Outcome, Status
+from actors.state import State, fold
+from actors.text import cut
+
+FINDINGS_MAX = 4000
+RESULTS_SHOWN = 3
+OUTPUT_MAX = 64 * 1024
+SETTLED = frozenset({Status.COMPLETED, Status.FAILED, Status.MAX_TURNS, Status.MAX_BUDGET})
+"""Endings after which a parent has its answer: such a child is not run again."""
+
+
+class ChildReport(msgspec.Struct, frozen=True):
+    """A child as its parent sees it; ``spent_nusd`` is of the child and all below it."""
+
+    words: str
+    status: str
+    spent_nusd: int
+    waits: Interruption | None = None
+    """What it waits for, when only a person can move it."""
+
+
+def read_child(run_dir: Path) -> ChildReport:
+    """Report on a child from its journal, whether or not it has ended. Raises JournalError."""
+    if not (run_dir / JOURNAL).exists():
+        return ChildReport("no result: it was never started", "", 0)
+    state = fold(read_events(run_dir))
+    outcome = state.outcome
+    spent = state.spent_nusd
+    if outcome is None:
+        words = f"no result yet after {_turns(state)}{_findings(state)}"
+        return ChildReport(words, "", spent)
+    if isinstance(outcome.interruption, Approval | InDoubt):
+        return ChildReport(outcome.reason, outcome.status, spent, outcome.interruption)
+    return ChildReport(_words(state, outcome), outcome.status, spent)
+
+
+def _words(state: State, outcome: Outcome) -> str:
+    match outcome.status:
+        case Status.COMPLETED:
+            return f"completed: {cut(outcome.output or 'no result', OUTPUT_MAX)}"
+        case Status.FAILED:
+            return f"failed: {outcome.error or 'no reason was recorded'}{_findings(state)}"
+        case _:
+            why = f" ({outcome.reason})" if outcome.status is Status.INTERRUPTED else ""
+            return f"{outcome.status} after {_turns(state)}{why}{_findings(state)}"
+
+
+def _turns(state: State) -> str:
+    return f"{state.head.turns} turn{'' if state.head.turns == 1 else 's'}"
+
+
+def _findings(state: State) -> str:
+    """What the child said and read last, shortened; says so when there is nothing."""
+    said = [turn.message.text for turn in state.turns if (turn.message.text or "").strip()]
+    read = [
+        f"{call.written.name} gave: {call.result.content}"
+        for turn in state.turns
+        for call in turn.calls
+        if call.result and call.result.outcome is ResultKind.OK
+    ]
+    parts = [text for text in said[-RESULTS_SHOWN:] if text] + read[-RESULTS_SHOWN:]
+    if not parts:
+        return "; no result so far"
+    share = FINDINGS_MAX // len(parts)
+    return "; findings so far:\n" + "\n".join(cut(part, share) for part in parts)

@@ -1,0 +1,174 @@
+"""The supervisor: starts trees of runs, and passes one Stop down to all of them.
+
+It holds no truth of its own. What a run is stands in its directory, so a supervisor that dies is
+replaced by the next ``resume``.
+"""
+
+from collections.abc import AsyncGenerator, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from actors.journal import JournalError
+from actors.outcome import RESUMABLE
+from actors.spec import LimitChange
+from actors.state import State
+from actors.wire import Refused
+from supervisor.child import Child, Listener
+from supervisor.config import Config
+from supervisor.config_tree import DEFAULT_KEY_ENV
+from supervisor.report import Report, report, tree_report
+from supervisor.scripted import Scripted, settings_of
+from supervisor.spawner import Spawner, open_spawner
+from supervisor.state_dir import StateDir
+from supervisor.stop_socket import listen
+from supervisor.tree import Tree
+
+
+class RunRefused(Exception):
+    """A run could not be gone on with, and nothing was changed; the words say what to do."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused.words)
+        self.kind = refused.kind
+
+
+class Supervisor:
+    """Trees of one state directory; made by ``open_supervisor``."""
+
+    def __init__(
+        self, state_dir: StateDir, spawner: Spawner, nursery: trio.Nursery, listener: Listener
+    ) -> None:
+        self.state_dir = state_dir
+        self.spawner = spawner
+        self._nursery = nursery
+        self._listener = listener
+        self._trees: dict[str, Tree] = {}
+        self._providers: dict[str, str] = {}
+        self._stopped: tuple[str, str] | None = None
+
+    async def run(self, config: Config, run_id: str | None = None) -> Report:
+        """Start a root run and go on to its end.
+
+        Raises ConfigError, StateError, ScriptedError, RunRefused; a run that was created stays on
+        disk whatever happens.
+        """
+        addresses = await self._addresses(config)
+        run_id = self.state_dir.create(config, run_id)
+        return await self._perform(run_id, config, addresses, "start", LimitChange())
+
+    async def resume(self, run_id: str, raised: LimitChange | None = None) -> Report:
+        """Go on with a tree from disk; of a root that has ended for good, report its ending.
+
+        Raises as ``run`` does, and JournalError.
+        """
+        config = self.state_dir.config(run_id)
+        state = self.state_dir.state(run_id)
+        if state.outcome and state.outcome.status not in RESUMABLE:
+            return tree_report(self.state_dir, run_id)
+        addresses = await self._addresses(config)
+        why = "resume" if state.epoch else "start"
+        return await self._perform(run_id, config, addresses, why, raised or LimitChange())
+
+    async def _perform(
+        self,
+        run_id: str,
+        config: Config,
+        addresses: dict[str, str],
+        why: str,
+        raised: LimitChange,
+    ) -> Report:
+        tree = Tree(self.state_dir, self.spawner, config, run_id, addresses, self._listener)
+        if self._stopped:
+            tree.stop(*self._stopped)
+        self._trees[run_id] = tree
+        try:
+            async with trio.open_nursery() as nursery:
+                if self.state_dir.holder(run_id) is None:
+                    await nursery.start(listen, self.state_dir.run_dir(run_id), tree)
+                child = await tree.run(why, raised)
+                nursery.cancel_scope.cancel()
+        finally:
+            del self._trees[run_id]
+        return self._report(run_id, child.refused)
+
+    def _report(self, run_id: str, refused: Refused | None) -> Report:
+        try:
+            state = self.state_dir.state(run_id)
+        except JournalError:
+            if refused is None:
+                raise
+            state = State()
+        if refused is None or state.outcome:
+            return tree_report(self.state_dir, run_id)
+        if refused.kind in ("disk", "crashed", "wire", "spawn"):
+            return report(run_id, state, refused.words)
+        raise RunRefused(refused)
+
+    async def _addresses(self, config: Config) -> dict[str, str]:
+        """Where each agent's provider is; scripted ones are started on first use."""
+        return {agent: await self._base_url(config, agent) for agent in config.agents_in_use()}
+
+    async def _base_url(self, config: Config, agent: str) -> str:
+        section = config.provider_of(agent)
+        if section.kind == "openai":
+            assert section.base_url, "the configuration was checked"
+            return section.base_url
+        settings = settings_of(section, (config.folder,))
+        key = repr(settings)
+        if key not in self._providers:
+            scripted = Scripted(self.spawner, settings)
+            self._providers[key] = await self._nursery.start(scripted.serve)
+        return self._providers[key]
+
+    def stop(self, reason: str, who: str = "user") -> None:
+        """Stop every run, and every run that is started after this."""
+        self._stopped = self._stopped or (reason, who)
+        for tree in self._trees.values():
+            tree.stop(reason, who)
+
+    def kill(self) -> None:
+        """End every process at once, without a record; the runs can be resumed."""
+        for tree in self._trees.values():
+            tree.kill()
+
+    def children(self) -> list[Child]:
+        """The runs under way."""
+        return [child for tree in self._trees.values() for child in tree.live()]
+
+
+def _ignore(run_id: str, line: bytes) -> None:
+    """Nobody listens."""
+
+
+@asynccontextmanager
+async def open_supervisor(
+    state_dir: StateDir | Path | str = ".exeunt",
+    *,
+    listener: Listener = _ignore,
+    key_names: Collection[str] = (),
+    spawn: str | None = None,
+) -> AsyncGenerator[Supervisor, None]:
+    """A supervisor whose processes are gone when the block is left.
+
+    ``listener`` is called with the id of a run and each of its trace lines. ``key_names`` are the
+    environment variables that hold keys, which no actor or tool may see; ``spawn`` is ``zygote``
+    or ``subprocess``. Raises StateError, SpawnError.
+    """
+    if not isinstance(state_dir, StateDir):
+        state_dir = StateDir(state_dir)
+    state_dir.prepare()
+    async with open_spawner(spawn, drop_env={DEFAULT_KEY_ENV, *key_names}) as spawner:
+        failure: Exception | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                yield Supervisor(state_dir, spawner, nursery, listener)
+                nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            # The nursery is ours; what came from the body leaves as it came.
+            if len(group.exceptions) != 1 or not isinstance(group.exceptions[0], Exception):
+                raise
+            failure = group.exceptions[0]
+        if failure is not None:
+            raise failure
