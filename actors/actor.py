@@ -63,7 +63,8 @@ class _Channel:
         self._stream = stream
         self._decoder = to_actor()
         self._received: list[ToActor] = []
-        self._lines_in, self._lines = trio.open_memory_channel[bytes](LINES_MAX)
+        self._lines: list[bytes] = []
+        self._news = trio.Event()
         self._sending = trio.Lock()
 
     async def receive(self) -> ToActor | None:
@@ -80,32 +81,28 @@ class _Channel:
 
     def offer(self, line: bytes) -> None:
         """Hand over a trace line, unless the supervisor is far behind."""
-        try:
-            self._lines_in.send_nowait(line)
-        except (trio.WouldBlock, trio.ClosedResourceError):
-            pass
+        if len(self._lines) < LINES_MAX:
+            self._lines.append(line)
+            self._news.set()
 
     async def send_lines(self) -> None:
         """Send trace lines as they come, all that wait in one go."""
-        async for line in self._lines:
-            await self._send_batch(line)
-
-    async def _send_batch(self, first: bytes | None) -> None:
-        async with self._sending:
-            batch = [encode(Traced(first))] if first is not None else []
-            while True:
-                try:
-                    batch.append(encode(Traced(self._lines.receive_nowait())))
-                except (trio.WouldBlock, trio.EndOfChannel):
-                    break
-            await self._write(b"".join(batch))
+        while True:
+            await self._news.wait()
+            await self._flush()
 
     async def send(self, frame: FromActor) -> None:
         """Send a frame behind every line offered so far; gives up after ``FLUSH_SECONDS_MAX``."""
         with trio.move_on_after(FLUSH_SECONDS_MAX, shield=True):
-            await self._send_batch(None)
-            async with self._sending:
-                await self._write(encode(frame))
+            await self._flush(frame)
+
+    async def _flush(self, *last: FromActor) -> None:
+        async with self._sending:
+            # Taken under the lock, so that no line is overtaken by what is sent behind it.
+            frames = [*(Traced(line) for line in self._lines), *last]
+            self._lines.clear()
+            self._news = trio.Event()
+            await self._write(b"".join(encode(frame) for frame in frames))
 
     async def _write(self, data: bytes) -> None:
         try:

@@ -15,7 +15,19 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 from story import Story, call  # noqa: E402
 
-from actors.events import SCHEMA, Abandoned, AnyEvent, Head, Opened, encoder  # noqa: E402
+from actors.events import (  # noqa: E402
+    SCHEMA,
+    Abandoned,
+    AnyEvent,
+    ChildSettled,
+    ChildWaits,
+    Finished,
+    Head,
+    Opened,
+    Started,
+    UserMessage,
+    encoder,
+)
 from actors.frame import SYNCED, encode  # noqa: E402
 from actors.messages import Nature, ResultKind  # noqa: E402
 from actors.money import Prices, Usage  # noqa: E402
@@ -79,7 +91,45 @@ def killed() -> list[AnyEvent]:
     return story.events
 
 
-RUNS = {"everything": everything, "killed": killed}
+def family() -> list[AnyEvent]:
+    """A run with children: one that answers, one that waits for a person, one that is stopped."""
+    story = Story(Limits(max_budget_nusd=500_000_000), Prices(2_000_000, 200_000, 12_000_000))
+    story.reply(call("research", '{"question": "a"}'), call("research", '{"question": "b"}'))
+    for ref in ("1.0", "1.1"):
+        story.tell(
+            Started(
+                ref=ref,
+                name="research",
+                nature=Nature.CHILD,
+                key="k",
+                attempt=1,
+                digest=ref.encode(),
+                agent="researcher",
+                reserve_nusd=50_000_000,
+            )
+        )
+    story.tell(
+        Finished(
+            ref="1.0",
+            outcome=ResultKind.OK,
+            content="completed: it was worker 7",
+            child_nusd=2_100_000,
+            child_status="completed",
+        )
+    )
+    waits = Approval("r1.1.1", "2.0", "delete", {"what": 3}, ("r1", "r1.1.1"))
+    story.tell(ChildWaits(ref="1.1", interruption=waits))
+    story.end(Outcome(Status.INTERRUPTED, waits))
+    story.open("resume")
+    story.tell(UserMessage(text="Hurry up.", who="boss"))
+    story.stop("lunch")
+    story.finish("1.1", "stopped while it ran: cancelled, lunch", ResultKind.CANCELLED)
+    story.tell(ChildSettled(ref="1.1", child_nusd=900_000))
+    story.end(Outcome(Status.INTERRUPTED, Cancelled("lunch", "user")))
+    return story.events
+
+
+RUNS = {"everything": everything, "killed": killed, "family": family}
 
 
 def journal_bytes(events: list[AnyEvent]) -> bytes:
