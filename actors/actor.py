@@ -101,7 +101,8 @@ class _Channel:
             # Taken under the lock, so that no line is overtaken by what is sent behind it.
             frames = [*(Traced(line) for line in self._lines), *last]
             self._lines.clear()
-            self._news = trio.Event()
+            if self._news.is_set():
+                self._news = trio.Event()
             await self._write(b"".join(encode(frame) for frame in frames))
 
     async def _write(self, data: bytes) -> None:
