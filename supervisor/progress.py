@@ -110,7 +110,7 @@ class Progress:
     def _turn_failed(self, line: Line) -> str:
         wait = line["retry_in_s"]
         head = f"turn {line['turn']}  " + (f"waits {wait:.1f} s: " if wait else "")
-        return self.style.red(one_line(f"{head}{line['error']}", self._width()))
+        return self.style.red(head + one_line(line["error"], self._width() - len(head)))
 
     def _result(self, line: Line) -> tuple[str, str]:
         """How a call ended, plain and in colour."""

@@ -3,6 +3,7 @@
 import msgspec
 
 from actors.journal import JournalError
+from actors.outcome import path_of
 from actors.state import State
 from supervisor.state_dir import StateDir
 from supervisor.stop_socket import listens
@@ -37,28 +38,24 @@ def standing_of(state_dir: StateDir, run_id: str) -> Standing:
         return Standing(run_id, DAMAGED, pid, State(), str(error))
     if state.outcome:
         return Standing(run_id, state.outcome.status.value, pid, state)
-    # Between two processes of a run nobody holds it, but its supervisor is there.
-    if pid is not None or listens(state_dir.run_dir(run_id)):
+    # Between two processes of a run nobody holds it, but its tree's supervisor is there.
+    if pid is not None or listens(state_dir.run_dir(root_of(run_id))):
         return Standing(run_id, RUNNING, pid, state)
     return Standing(run_id, CUT_OFF if state.epoch else NOT_STARTED, None, state)
 
 
 def root_of(run_id: str) -> str:
     """The root run of a tree, from the name of any run in it."""
-    return run_id.partition(".")[0]
+    return path_of(run_id)[0]
 
 
 def parent_of(run_id: str) -> str | None:
-    """The parent of a run, from its name: ``r1.3`` is no run, so the parent of r1.3.0 is r1."""
-    return run_id.rsplit(".", 2)[0] if "." in run_id else None
+    """The parent of a run, from its name; a root has none."""
+    path = path_of(run_id)
+    return path[-2] if len(path) > 1 else None
 
 
 def tree_ids(state_dir: StateDir, run_id: str) -> list[str]:
     """A run that is there, and the runs below it, parents first. Raises StateError."""
     state_dir.existing(run_id)
-    below = [name for name in state_dir.run_ids() if name.startswith(f"{run_id}.")]
-    return [run_id, *sorted(below, key=_numbers)]
-
-
-def _numbers(run_id: str) -> list[int]:
-    return [int(part) for part in run_id.split(".")[1:]]
+    return [run_id, *state_dir.below(run_id)]

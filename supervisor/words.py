@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from actors.outcome import Interruption, Outcome, Status
-from supervisor.report import Report
-from supervisor.standing import CUT_OFF
+from supervisor.report import Report, Totals
+from supervisor.standing import CUT_OFF, root_of
 from supervisor.terminal import Style, one_line, visible
 
 ARGS_MAX = 4000
@@ -74,8 +74,20 @@ def ending(report: Report, style: Style) -> str:
         ]
     )
     line = f"{colour(style, status)}  {style.dim(amounts)}"
+    if report.children:
+        line += f"\n  {style.dim(_tree(report.tree))}"
     why = reason(report)
     return f"{line}\n  {visible(why)}" if why else line
+
+
+def _tree(tree: Totals) -> str:
+    """What a run and everything below it came to."""
+    possibly = tree.possibly_spent_usd
+    more = f" (possibly {money(possibly)} more)" if possibly else ""
+    return (
+        f"with its children {count(tree.runs, 'run')}, {count(tree.turns, 'turn')}, "
+        f"{count(tree.tool_runs, 'tool run')}, {money(tree.cost_usd)}{more}"
+    )
 
 
 def reason(report: Report) -> str | None:
@@ -127,7 +139,6 @@ def short(args: Any, width: int) -> str:
 
 def _steps(report: Report, commands: Commands) -> list[tuple[str, str]]:
     run_id = report.run_id
-    resume = commands.line("resume", run_id)
     interruption: dict[str, Any] = report.interruption or {}
     match interruption.get("type"), report.status:
         case "approval", _:
@@ -143,6 +154,8 @@ def _steps(report: Report, commands: Commands) -> list[tuple[str, str]]:
                 (commands.line("approve", owner, call, "--done"), "it did happen"),
                 (commands.line("reject", owner, call), "it did not happen"),
             ]
+        case _ if root_of(run_id) != run_id:
+            return [(commands.line("show", root_of(run_id)), "")]
         case "max_turns", _:
             cap = str(2 * interruption["max_turns"])
             return [(commands.line("resume", run_id, "--max-turns", cap), "")]
@@ -150,9 +163,9 @@ def _steps(report: Report, commands: Commands) -> list[tuple[str, str]]:
             cap = f"{2 * interruption['max_budget_usd']:g}"
             return [(commands.line("resume", run_id, "--max-budget-usd", cap), "")]
         case "cancelled", _ if interruption["who"] == "deadline":
-            return [(resume, "with --deadline-s S for more time")]
+            return [(commands.line("resume", run_id), "with --deadline-s S for more time")]
         case _, None | "interrupted":
-            return [(resume, "")]
+            return [(commands.line("resume", run_id), "")]
         case _:
             return [(commands.line("show", run_id), "")]
 

@@ -149,7 +149,7 @@ def test_completions_know_the_verbs_and_complete_files(
 
 def test_no_two_verbs_share_a_command() -> None:
     """Each verb names the function that does it."""
-    subparsers = next(a for a in parser()._actions if a.dest == "verb")
+    subparsers: Any = next(a for a in parser()._actions if a.dest == "verb")
     commands = [inner.get_default("command") for inner in subparsers.choices.values()]
     assert len(set(commands)) == len(VERBS)
 

@@ -1,5 +1,6 @@
 """The live view: trace lines as people see them, on terminals and elsewhere."""
 
+import contextlib
 import io
 import json
 import os
@@ -38,11 +39,11 @@ def call(progress: Progress, name: str = "read_file", ref: str = "1.0", **args: 
 
 
 def result(progress: Progress, ref: str = "1.0", **fields: Any) -> None:
-    line = {"tool_name": "read_file", "call": ref, "ms": 0.2, "ok": True} | fields
+    line: dict[str, Any] = {"tool_name": "read_file", "call": ref, "ms": 0.2, "ok": True} | fields
     show(progress, "tool_result", **line)
 
 
-TURN = {
+TURN: dict[str, Any] = {
     "turn": 2,
     "input_tokens": 1246,
     "output_tokens": 11,
@@ -73,9 +74,7 @@ def test_a_run_is_told_line_by_line() -> None:
 def test_a_wait_for_the_provider_says_how_long_and_why() -> None:
     """A retry is no silence."""
     stream = io.StringIO()
-    show(
-        Progress(stream), "turn_failed", turn=2, kind="rate", error="rate limited", retry_in_s=1.0
-    )
+    show(Progress(stream), "turn_failed", turn=2, kind="rate", error="rate limited", retry_in_s=1.0)
     assert stream.getvalue() == "turn 2  waits 1.0 s: rate limited\n"
 
 
@@ -164,7 +163,7 @@ def test_a_reader_that_has_stopped_does_not_stop_the_run() -> None:
     """With the pipe full a line is left out, and the writer goes on."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    with pytest.raises(BlockingIOError):
+    with contextlib.suppress(BlockingIOError):
         while True:
             os.write(writing, b"x" * 65536)
     os.set_blocking(writing, True)

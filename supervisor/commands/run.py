@@ -17,7 +17,7 @@ from supervisor import output
 from supervisor.commands import UsageError
 from supervisor.config import Config, api_key, load_config
 from supervisor.progress import Progress
-from supervisor.report import EXIT_KILLED, Report, report
+from supervisor.report import EXIT_KILLED, Report, tree_report
 from supervisor.standing import root_of
 from supervisor.state_dir import StateDir, new_run_id
 from supervisor.supervisor import Supervisor, open_supervisor
@@ -76,7 +76,7 @@ def go_on(args: argparse.Namespace, run_id: str, raised: LimitChange | None = No
     state = state_dir.state(run_id)
     if state.outcome and state.outcome.status not in RESUMABLE:
         output.note(f"{run_id} had ended; nothing was done")
-        return tell(args, report(run_id, state), Style(sys.stderr))
+        return tell(args, tree_report(state_dir, run_id), Style(sys.stderr))
 
     async def work(tree: Supervisor) -> Report:
         return await tree.resume(run_id, raised)
@@ -119,7 +119,7 @@ def perform(
             output.document({"error": words})
         return EXIT_KILLED
     # Of a run that was killed, its journal tells how far it came.
-    return tell(args, found or report(run_id, state_dir.state(run_id)), progress.style)
+    return tell(args, found or tree_report(state_dir, run_id), progress.style)
 
 
 def tell(args: argparse.Namespace, found: Report, style: Style) -> int:

@@ -7,7 +7,7 @@ import trio
 
 from actors.text import clean
 from supervisor import output
-from supervisor.report import report
+from supervisor.report import tree_report
 from supervisor.standing import Standing, root_of, standing_of
 from supervisor.state_dir import StateDir
 from supervisor.stop_socket import StopRequest, ask
@@ -42,7 +42,7 @@ def stop(args: argparse.Namespace) -> int:
         )
     if stopped or found.ended:
         style = Style(sys.stderr)
-        told = report(run_id, found.state)
+        told = tree_report(state_dir, run_id)
         if not asked:
             output.note(f"{run_id} had ended before")
         output.write_note(sys.stderr, ending(told, style))
