@@ -22,6 +22,12 @@ class Fitted(msgspec.Struct, frozen=True):
     """Results that this fitting cleared."""
     folded: int = 0
     """Rounds that it folded."""
+    raw: int = 0
+    """The request's size by our own count, from which usage is learned."""
+    rounds: int = 0
+    """Rounds that the request is made of, folded ones too."""
+    why: str = "budget"
+    """``cold`` after a pause, when clearing costs nothing."""
     changed: bool = False
     """The request does not begin like the one before it: record the marks, and say so."""
 
@@ -64,7 +70,8 @@ def fit(
     fresh = window.fresh(calibration.rounds)
     before = calibration.tokens(window.size(marks), fresh, k0)
     if policy.name == "off":
-        return Fitted(marks, before, before)
+        raw = window.size(marks)
+        return Fitted(marks, before, before, raw=raw, rounds=window.rounds)
     raw_budget = calibration.raw_budget(budget, fresh, k0)
     if policy.name == "reference":
         new = fit_reference(window, marks, raw_budget)
@@ -82,6 +89,9 @@ def fit(
         after,
         cleared=new.cleared_upto - marks.cleared_upto,
         folded=new.folded_upto - marks.folded_upto,
+        raw=size,
+        rounds=window.rounds,
+        why="cold" if cold else "budget",
         changed=new != marks,
     )
 

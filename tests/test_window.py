@@ -94,7 +94,8 @@ def test_a_fitting_done_twice_changes_nothing_more(story, policy, budget):
 def test_nothing_changes_while_the_request_fits():
     """Below the high mark the request only grows."""
     window = window_of(*[1000] * 8)
-    assert fitted(window, Marks(), 10_000, BAND) == Fitted(Marks(), 8980, 8980)
+    expected = Fitted(Marks(), 8980, 8980, raw=8980, rounds=8)
+    assert fitted(window, Marks(), 10_000, BAND) == expected
 
 
 def test_one_rewrite_goes_down_to_the_low_mark():
@@ -179,7 +180,7 @@ def test_what_cannot_fit_is_refused_with_its_parts(policy):
 def test_off_changes_nothing():
     """The policy off sends whatever there is."""
     result = fitted(window_of(*[1000] * 50), Marks(), 10_000, OFF)
-    assert result == Fitted(Marks(), 53_500, 53_500)
+    assert result == Fitted(Marks(), 53_500, 53_500, raw=53_500, rounds=50)
 
 
 def test_reference_clears_in_fours_from_the_whole_history():
