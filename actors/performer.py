@@ -113,7 +113,8 @@ class Performer:
 
     async def _ask(self, ask: Ask) -> None:
         record = self._record
-        await trio.sleep(max(0.0, ask.not_before - time.time()))
+        if (wait := ask.not_before - time.time()) > 0:
+            await trio.sleep(wait)
         body = request_body(
             self._spec.model,
             self._tools_json,

@@ -69,7 +69,9 @@ class ToolCalls:
             for run in batch.runs:
                 if run.tool.nature is not Nature.CHILD:
                     nursery.start_soon(self._one, run, nursery.cancel_scope)
-            nursery.start_soon(self._fan_out, batch.runs, nursery)
+            children = [run for run in batch.runs if run.tool.nature is Nature.CHILD]
+            if children:
+                nursery.start_soon(self._fan_out, children, nursery)
         if any(run.call.abandoned for run in batch.runs):
             raise MustLeave
 
@@ -91,8 +93,6 @@ class ToolCalls:
     async def _fan_out(self, runs: Sequence[Run], nursery: trio.Nursery) -> None:
         """Start children in the order of their calls, as many at once as there may be."""
         for run in runs:
-            if run.tool.nature is not Nature.CHILD:
-                continue
             await self._child_slots.acquire_on_behalf_of(run.call.ref)
             # Asked again at the last moment: by now others of this message may have failed alike.
             words = None if run.call.attempts else no_child(self._record.state, run.tool)
