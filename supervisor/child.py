@@ -167,7 +167,8 @@ class Child:
                     helpers.start_soon(self._watch_idle, start.spec.limits.idle_seconds)
                 await self._hear_tree(talk)
                 helpers.cancel_scope.cancel()
-        except trio.Cancelled:
+        except BaseException:
+            # A cancellation from outside leaves a nursery in a group.
             self.stop("cancelled by the program", "program")
             with trio.move_on_after(2 * start.shutdown_seconds, shield=True):
                 await talk.send(Stop("cancelled by the program", "program"))

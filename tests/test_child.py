@@ -1,0 +1,425 @@
+"""A run as its supervisor sees it: real processes, killed, stopped, and started again."""
+
+import json
+import os
+import signal
+import socket
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from run_tools import is_alive
+from world import World
+
+from actors.events import Opened
+from actors.journal import Journal
+from actors.outcome import Cancelled, Outcome, Status
+from actors.spec import ToolsSpec
+from actors.testing.scripts import Call, Say
+from actors.wire import FromActor, Hello, StartChild, encode
+from supervisor import child as child_module
+from supervisor.child import Child
+from supervisor.spawned import Exit, SpawnError
+from supervisor.spawner import open_spawner
+
+HERE = Path(__file__).parent
+SECONDS = 15.0
+DONE = Say("done")
+
+
+class Nest:
+    """Children in real processes, and what is heard of them."""
+
+    def __init__(self, spawner: Any, world: World) -> None:
+        self.spawner = spawner
+        self.world = world
+        self.told: defaultdict[str, trio.Event] = defaultdict(trio.Event)
+        self.lines: list[bytes] = []
+
+    def child(self, why: str = "start", seconds: float = 2.0, key: str | None = None) -> Child:
+        start = msgspec.structs.replace(
+            self.world.start(why), shutdown_seconds=seconds, api_key=key
+        )
+        return Child(self, start)
+
+    async def run_child(self, parent: Child, frame: StartChild) -> str:
+        await trio.lowlevel.checkpoint()
+        return "this run has no children"
+
+    async def acked(self, child: Child) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def heard(self, run_id: str, line: bytes, /) -> None:
+        assert run_id == self.world.run_id
+        self.lines.append(line)
+        self.told[json.loads(line)["type"]].set()
+
+    async def run(
+        self, child: Child, meanwhile: Callable[[Child], Any] | None = None
+    ) -> Outcome | None:
+        """Run a child to its end, with something else once a tool has told its progress."""
+        with trio.fail_after(SECONDS):
+            async with trio.open_nursery() as nursery:
+
+                async def act() -> None:
+                    await self.told["tool_progress"].wait()
+                    if meanwhile:
+                        meanwhile(child)
+
+                nursery.start_soon(act)
+                await child.run()
+                nursery.cancel_scope.cancel()
+        return self.world.state.outcome
+
+    async def run_till_pid(self, child: Child) -> Outcome | None:
+        """Run a child, and stop it once a tool has written a pid into the workspace."""
+        pid = self.world.workspace / "pid"
+        with trio.fail_after(SECONDS):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(child.run)
+                while not (pid.exists() and pid.read_text()):  # noqa: ASYNC110  # no other sign
+                    await trio.sleep(0.005)
+                child.stop("enough", "user")
+        return self.world.state.outcome
+
+
+def use(world: World, *names: str) -> None:
+    """Give the run these tools of ``run_tools``; without prices no actor builds an encoder."""
+    world.change(
+        prices=None,
+        tools=ToolsSpec(
+            names=names,
+            modules=("run_tools",),
+            search_path=(str(HERE),),
+            workspace=str(world.workspace),
+        ),
+    )
+
+
+@asynccontextmanager
+async def nest(world: World) -> AsyncGenerator[Nest, None]:
+    async with open_spawner("zygote", preload=("actors.actor",)) as spawner:
+        yield Nest(spawner, world)
+
+
+@pytest.fixture(autouse=True)
+def no_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_module, "BACK_OFF_SECONDS", (0.0,))
+
+
+def epochs(world: World) -> list[str]:
+    return [event.why for event in world.events if isinstance(event, Opened)]
+
+
+def kill(child: Child) -> None:
+    assert child.pid
+    os.kill(child.pid, signal.SIGKILL)
+
+
+async def test_a_run_ends_and_its_process_is_gone(world: World) -> None:
+    """The listener gets the lines of the trace; nothing is left of the process."""
+    await world.provide("plan")
+    world.change(prices=None)
+    async with nest(world) as here:
+        child = here.child()
+        outcome = await here.run(child)
+        assert outcome
+        assert outcome.status is Status.COMPLETED
+        assert child.pid is None
+        assert here.lines == (world.run_dir / "trace.jsonl").read_bytes().splitlines()
+        opened = next(event for event in world.events if isinstance(event, Opened))
+        assert not is_alive(opened.pid)
+
+
+async def test_a_killed_actor_goes_on_in_the_next_process(world: World) -> None:
+    """What was saved is not asked again, and the call is run again as the same call."""
+    await world.provide([Call("wait"), DONE])
+    use(world, "wait")
+    async with nest(world) as here:
+        outcome = await here.run(here.child(), kill)
+    assert outcome == Outcome(Status.COMPLETED, output="done")
+    assert world.results() == ["attempt 2"]
+    assert epochs(world) == ["start", "restart"]
+    assert len(world.bills()) == 2
+    assert len(world.state.head.restarts) == 1
+    assert [line["epoch"] for line in world.lines("run_resumed")] == [2]
+
+
+async def test_a_killed_write_is_not_run_again(world: World) -> None:
+    """Started at most once; the model is told that the outcome is not known."""
+    await world.provide([Call("wait_and_write"), DONE])
+    use(world, "wait_and_write")
+    async with nest(world) as here:
+        await here.run(here.child(), kill)
+    assert len((world.workspace / "written").read_text().split()) == 1
+    assert "It was NOT run again" in world.results()[0]
+
+
+async def test_stop_reaches_a_tool(world: World) -> None:
+    """One process, one reason, at once."""
+    await world.provide([Call("wait")])
+    use(world, "wait")
+    async with nest(world) as here:
+        began = 0.0
+
+        def press(child: Child) -> None:
+            nonlocal began
+            began = trio.current_time()
+            child.stop("user pressed Stop", "user")
+
+        outcome = await here.run(here.child(), press)
+        assert trio.current_time() - began < 0.5
+    assert outcome == Outcome(Status.INTERRUPTED, Cancelled("user pressed Stop", "user"))
+    assert epochs(world) == ["start"]
+
+
+async def test_stop_reaches_a_program_of_a_tool(world: World) -> None:
+    """The program's whole group is gone when the run has ended."""
+    await world.provide([Call("linger")])
+    use(world, "linger")
+
+    async with nest(world) as here:
+        outcome = await here.run_till_pid(here.child())
+        assert outcome
+        assert outcome.reason == "enough"
+        assert not is_alive(int((world.workspace / "pid").read_text()))
+
+
+async def test_stop_in_a_blocking_tool_ends_its_process(world: World) -> None:
+    """The Stop is on record, the process leaves, and the next one records the ending."""
+    await world.provide([Call("block")])
+    use(world, "block")
+    async with nest(world) as here:
+        outcome = await here.run(here.child(), lambda child: child.stop("enough", "user"))
+    assert outcome == Outcome(Status.INTERRUPTED, Cancelled("enough", "user"))
+    assert epochs(world) == ["start", "resume"]
+    assert world.state.head.restarts == ()
+
+
+async def test_a_stubborn_actor_is_killed_after_the_grace(world: World) -> None:
+    """A process that hears nothing any more ends as cancelled all the same."""
+    await world.provide([Call("hold")])
+    use(world, "hold")
+    async with nest(world) as here:
+        outcome = await here.run_till_pid(here.child(seconds=0.2))
+    assert outcome == Outcome(Status.INTERRUPTED, Cancelled("enough", "user"))
+    assert "Whether it took effect is not known" in world.results()[0]
+    assert epochs(world) == ["start", "restart"]
+
+
+async def test_a_call_that_kills_its_process_is_given_up(world: World) -> None:
+    """Three times, then the model is told and the run goes on."""
+    await world.provide([Call("die"), DONE])
+    use(world, "die")
+    async with nest(world) as here:
+        outcome = await here.run(here.child())
+    assert outcome
+    assert outcome.status is Status.COMPLETED
+    assert world.results() == ["This call ended the process 3 times and was not run again."]
+    assert epochs(world) == ["start", "restart", "restart", "restart"]
+
+
+async def test_a_crash_loop_ends_the_run(world: World) -> None:
+    """More restarts than the intensity allows, counted in the journal."""
+    await world.provide([Call("die"), DONE])
+    use(world, "die")
+    world.change(max_restarts=1)
+    async with nest(world) as here:
+        outcome = await here.run(here.child())
+    assert outcome
+    assert outcome.error == (
+        "crash loop: restarted more than 1 times in 60 s; the last process killed by SIGKILL"
+    )
+
+
+async def test_an_actor_that_never_opens_its_run_is_given_up(world: World) -> None:
+    """After three of them, in words that name the log."""
+    await world.provide("plan")
+    world.change(
+        prices=None,
+        tools=ToolsSpec(modules=("dying_module",), search_path=(str(HERE),)),
+    )
+    async with nest(world) as here:
+        child = here.child()
+        assert await here.run(child) is None
+    assert child.refused
+    assert child.refused.kind == "crashed"
+    log = world.run_dir / "actor.log"
+    assert child.refused.words == (
+        f"the actor's process exited with status 9 before it had opened the run, 3 times; see {log}"
+    )
+
+
+async def test_a_run_that_is_held_is_refused(world: World) -> None:
+    """By the words of the journal; a second actor is not tried."""
+    await world.provide("plan")
+    journal = Journal.open(world.run_dir)
+    try:
+        async with nest(world) as here:
+            child = here.child()
+            await here.run(child)
+    finally:
+        journal.close()
+    assert child.refused
+    assert child.refused.kind == "held"
+    assert world.bills() == []
+
+
+async def test_kill_leaves_a_run_that_can_be_resumed(world: World) -> None:
+    """No record of an ending; what was saved is there."""
+    await world.provide([Call("wait"), DONE])
+    use(world, "wait")
+    async with nest(world) as here:
+        assert await here.run(here.child(), Child.kill) is None
+        assert epochs(world) == ["start"]
+        outcome = await here.run(here.child("resume"))
+    assert outcome
+    assert outcome.status is Status.COMPLETED
+    assert len(world.bills()) == 2
+
+
+async def test_a_cancelled_program_stops_its_runs(world: World) -> None:
+    """A cancel from outside is a Stop: recorded, its processes gone, and passed on."""
+    await world.provide([Call("wait")])
+    use(world, "wait")
+    async with nest(world) as here:
+        with trio.CancelScope() as scope:
+            await here.run(here.child(), lambda child: scope.cancel())
+        assert scope.cancelled_caught
+        outcome = world.state.outcome
+        assert outcome
+        assert outcome.interruption == Cancelled("cancelled by the program", "program")
+        opened = next(event for event in world.events if isinstance(event, Opened))
+        assert not is_alive(opened.pid)
+
+
+async def test_a_run_survives_its_zygote(world: World) -> None:
+    """The actor dies with it; the run goes on in a process of the next zygote."""
+    await world.provide([Call("wait"), DONE])
+    use(world, "wait")
+    async with nest(world) as here:
+        zygote = here.spawner._way._life.pid
+        outcome = await here.run(here.child(), lambda child: os.kill(zygote, signal.SIGKILL))
+        assert here.spawner._way._life.pid != zygote
+    assert outcome == Outcome(Status.COMPLETED, output="done")
+    assert epochs(world) == ["start", "restart"]
+
+
+async def test_a_supervisor_that_dies_orphans_no_run_for_good(world: World) -> None:
+    """An actor whose channel ends records that, and a resume goes on."""
+    await world.provide([Call("wait"), DONE])
+    use(world, "wait")
+    async with nest(world) as here:
+
+        def leave(child: Child) -> None:
+            assert child._talk
+            nursery.start_soon(trio.aclose_forcefully, child._talk.process.channel)
+
+        async with trio.open_nursery() as nursery:
+            child = here.child()
+            with pytest.raises(BaseExceptionGroup):
+                await here.run(child, leave)
+        outcome = world.state.outcome
+        assert outcome
+        assert outcome.interruption == Cancelled("the supervisor is gone", "orphaned")
+        outcome = await here.run(here.child("resume"))
+    assert outcome == Outcome(Status.COMPLETED, output="done")
+
+
+KEY = "sk-do-not-tell-anybody"
+
+
+async def test_the_key_is_nowhere_but_on_its_way(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in a file, an environment, a command line, nor within reach of a tool."""
+    monkeypatch.setenv("A_KEY", KEY)
+    monkeypatch.setenv("A_TOKEN", KEY)
+    await world.provide([Call("spy"), Call("wait")])
+    use(world, "spy", "wait")
+    seen: list[bytes] = []
+
+    def look_around(child: Child) -> None:
+        zygote = here.spawner._way._life.pid
+        paths = [f"/proc/{pid}/{n}" for pid in (child.pid, zygote) for n in ("environ", "cmdline")]
+        seen.extend(Path(path).read_bytes() for path in paths)
+        child.stop("seen", "user")
+
+    async with open_spawner(
+        "zygote", preload=("actors.actor",), drop_env=("A_KEY", "A_TOKEN")
+    ) as spawner:
+        here = Nest(spawner, world)
+        await here.run(here.child(key=KEY), look_around)
+    assert len(seen) == 4
+    assert all(seen)
+    files = [path.read_bytes() for path in world.run_dir.rglob("*") if path.is_file()]
+    assert len(files) >= 4
+    assert not [data for data in (*seen, *files) if KEY.encode() in data]
+    assert "PATH=" in world.results()[0]
+
+
+class FakeProcess:
+    """A process that says what a test wants, over a real channel."""
+
+    def __init__(self, said: bytes) -> None:
+        ours, theirs = socket.socketpair()
+        theirs.sendall(said)
+        self._theirs = theirs
+        theirs.shutdown(socket.SHUT_WR)
+        self.channel = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+        self.pid = 1
+        self.kills = 0
+
+    def kill(self) -> None:
+        self.kills += 1
+
+    async def wait(self) -> Exit:
+        await trio.lowlevel.checkpoint()
+        self._theirs.close()
+        return Exit(status=0)
+
+
+class FakeSpawner:
+    """Makes the processes that it was given, then none."""
+
+    def __init__(self, *processes: FakeProcess) -> None:
+        self.processes = list(processes)
+
+    async def spawn(
+        self, role: str, name: str, log_fd: int, env: Mapping[str, str] | None = None
+    ) -> Any:
+        await trio.lowlevel.checkpoint()
+        if not self.processes:
+            raise SpawnError("no process could be made")
+        return self.processes.pop(0)
+
+
+def hello() -> FromActor:
+    return Hello(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "words"),
+    [
+        (b"\xff\xff\xff\xff", "wire", "the actor said what cannot be understood"),
+        (encode(hello()) + b"\x01\x00\x00\x00\xc1", "wire", "cannot be understood"),
+        (b"", "spawn", "no process could be made"),
+    ],
+    ids=["huge", "garbage", "silent"],
+)
+async def test_what_cannot_be_understood_ends_the_run_in_words(
+    world: World, said: bytes, kind: str, words: str
+) -> None:
+    """No exception, no endless restart."""
+    process = FakeProcess(said)
+    child = Nest(FakeSpawner(process), world).child()
+    with trio.fail_after(SECONDS):
+        await child.run()
+    assert child.refused
+    assert child.refused.kind == kind
+    assert words in child.refused.words
