@@ -12,7 +12,7 @@ from actors.arrival import arrival_limit, cut_result
 from actors.calibration import Calibration
 from actors.estimate import Counter
 from actors.fit import Fitted, Overflow, fit
-from actors.ledger import NAME_MAX, Line, call_line, ledger_cap, ledger_text
+from actors.ledger import NAME_MAX, SAID, Line, call_line, ledger_cap, ledger_text
 from actors.messages import Assistant, Prompt, ResultKind, ToolCall
 from actors.request import encode_message, sent_call_id
 from actors.text import excerpt
@@ -37,11 +37,12 @@ class _Result(msgspec.Struct, frozen=True):
 
 
 class _Round(msgspec.Struct, frozen=True):
-    message: Assistant
+    message: Assistant | Prompt
+    """A reply with the results of its calls, or what a person said."""
     encoded: bytes
-    results: tuple[_Result, ...]
-    sizes: tuple[int, tuple[int, ...]] | None
-    """Tokens of the assistant message and of each result, where they were counted at once."""
+    results: tuple[_Result, ...] = ()
+    sizes: tuple[int, tuple[int, ...]] | None = None
+    """Tokens of the message and of each result, where they were counted at once."""
 
 
 class Composition:
@@ -110,6 +111,12 @@ class Composition:
         self._messages.append(assistant)
         self._messages.extend(result.encoded for result in shown)
 
+    def add_said(self, text: str) -> None:
+        """Take in a message of a person; it is never left out."""
+        encoded = encode_message("user", text)
+        self._rounds.append(_Round(Prompt("user", text), encoded))
+        self._messages.append(encoded)
+
     def fit(self, marks: Marks, calibration: Calibration, *, cold: bool) -> Fitted | Overflow:
         """Shape the next request; raises ValueError for marks that this run cannot have."""
         if self._budget == UNLIMITED:
@@ -148,10 +155,16 @@ class Composition:
         )
 
     def _count(self, window: Window, added: _Round) -> None:
+        message = added.message
+        if isinstance(message, Prompt):
+            self._lines.append(())
+            # The words in front of it in the ledger are a few tokens more than its frame.
+            window.add(self._counter.message("user", SAID + message.text), (), 0, person=True)
+            return
         texts = [result.text for result in added.results]
-        head, sizes = added.sizes or self._sizes(added.message, texts)
+        head, sizes = added.sizes or self._sizes(message, texts)
         lines: list[Line] = []
-        for call, result in zip(added.message.calls, added.results, strict=True):
+        for call, result in zip(message.calls, added.results, strict=True):
             text = call_line(call.name, call.arguments, result.size, result.kind.value)
             tokens = self._counter.text(text + "\n")
             lines.append(Line(excerpt(call.name, NAME_MAX), text, tokens))
@@ -183,7 +196,9 @@ class Composition:
         joined = [encode_message(role, text) for role, text in self._told]
         if marks.folded_upto:
             lines = [line for of_round in self._lines[: marks.folded_upto] for line in of_round]
-            joined.append(encode_message("user", ledger_text(lines, self._ledger_cap)))
+            folded = [added.message for added in self._rounds[: marks.folded_upto]]
+            said = [message.text for message in folded if isinstance(message, Prompt)]
+            joined.append(encode_message("user", ledger_text(lines, self._ledger_cap, said)))
         index = window.results_before(marks.folded_upto)
         for added in self._rounds[marks.folded_upto :]:
             joined.append(added.encoded)

@@ -1,4 +1,7 @@
-"""The ledger: one line for each call of a round that was folded, so that nothing is read twice."""
+"""The ledger: one line for each call of a round that was folded, so that nothing is read twice.
+
+What a person said in between stands in it as it was said.
+"""
 
 import collections
 from collections.abc import Sequence
@@ -10,6 +13,7 @@ from actors.window_words import FOLDED_NOTE
 
 ARGUMENT_MAX = 80
 NAME_MAX = 24
+SAID = "The user said: "
 TOOLS_MAX = 8
 """So many tools are counted by name; the others together."""
 COUNTED_TOKENS = 256
@@ -50,15 +54,19 @@ def main_argument(arguments: str) -> str:
     return excerpt(texts[0] if texts else arguments, ARGUMENT_MAX)
 
 
-def ledger_text(lines: Sequence[Line], cap: int) -> str:
+def ledger_text(lines: Sequence[Line], cap: int, said: Sequence[str] = ()) -> str:
     """The whole message: the note, and as many of the newest lines as fit in ``cap`` tokens.
 
-    Older ones are collapsed to a count for each tool. Without a cap there is only the note.
+    Older ones are collapsed to a count for each tool. Without a cap there are none. ``said`` is
+    what a person said, whole and in order.
     """
-    if cap <= 0 or not lines:
-        return FOLDED_NOTE
+    listed = _listed(lines, cap) if cap > 0 and lines else ()
+    return "\n".join((FOLDED_NOTE, *listed, *(SAID + text for text in said)))
+
+
+def _listed(lines: Sequence[Line], cap: int) -> Sequence[str]:
     if sum(line.tokens for line in lines) <= cap:
-        return "\n".join((FOLDED_NOTE, *(line.text for line in lines)))
+        return [line.text for line in lines]
     room, first = max(0, cap - COUNTED_TOKENS), len(lines)
     while first and lines[first - 1].tokens <= room:
         first -= 1
@@ -69,4 +77,4 @@ def ledger_text(lines: Sequence[Line], cap: int) -> str:
     if rest := counts.total() - sum(count for _, count in common):
         told.append(f"others {rest}")
     collapsed = f"- before these, calls by tool: {', '.join(told)}"
-    return "\n".join((FOLDED_NOTE, collapsed, *(line.text for line in lines[first:])))
+    return (collapsed, *(line.text for line in lines[first:]))

@@ -1,7 +1,8 @@
 """The size of a run's history in any shape it may be sent in, from sums kept as it grows.
 
 A shape is two marks. Results before ``cleared_upto`` are sent as a constant note; rounds before
-``folded_upto`` are sent as lines of one message, the ledger. The history itself stays whole, and
+``folded_upto`` are sent as lines of one message, the ledger, which also keeps every word that a
+person said. The history itself stays whole, and
 marks only ever move forward: so the front of a request stays the same to the byte until a fitting
 moves a mark, and a provider's prefix cache holds.
 
@@ -93,6 +94,7 @@ class Window:
         self._first = [0]
         self._results = [0]
         self._saved = [0]
+        self._said = [0]
         self._people: list[int] = []
 
     @property
@@ -112,6 +114,7 @@ class Window:
         """
         if person:
             self._people.append(self.rounds)
+        self._said.append(self._said[-1] + (head if person else 0))
         for size in results:
             saved = size - self.note if self.is_clearable(size) else 0
             self._results.append(self._results[-1] + size)
@@ -148,7 +151,8 @@ class Window:
         """Tokens of the message that stands for the folded rounds."""
         if not folded_upto:
             return 0
-        return self._ledger_head + min(self._lines[folded_upto], self._ledger_cap)
+        said = self._said[folded_upto]
+        return self._ledger_head + said + min(self._lines[folded_upto], self._ledger_cap)
 
     def result(self, index: int) -> int:
         """Tokens of one whole result."""
@@ -168,7 +172,7 @@ class Window:
     @property
     def ledger_most(self) -> int:
         """The most that the ledger can ever have."""
-        return self._ledger_head + self._ledger_cap
+        return self._ledger_head + self._said[-1] + self._ledger_cap
 
     def is_clearable(self, tokens: int) -> bool:
         """Whether clearing a result of this size is worth a note in its place."""

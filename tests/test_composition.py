@@ -126,6 +126,26 @@ def test_cleared_results_keep_their_message_and_folded_rounds_are_listed():
     assert [m["content"] == CLEARED_NOTE for m in shown[4::2]] == [True, True, False]
 
 
+def test_what_a_person_said_is_never_left_out():
+    """It stands where it was said, and in the ledger once its place is folded."""
+    composed = composition(3000)
+    for turn in range(1, 60):
+        add(composed, turn, "word " * 100)
+        if turn in (3, 4):
+            composed.add_said(f"Do not forget item {turn}!\nPlease.")
+            assert b"Do not forget" in composed.messages(Marks())[-1]
+    result = fitted(composed, Marks())
+    assert result.marks.folded_upto > 6
+    request = body(composed, result.marks)
+    decode(request)
+    ledger = json.loads(composed.messages(result.marks)[2])["content"]
+    assert ledger.endswith(
+        "The user said: Do not forget item 3!\nPlease.\n"
+        "The user said: Do not forget item 4!\nPlease."
+    )
+    assert result.after <= 3000
+
+
 @pytest.mark.parametrize("kind", [ResultKind.CRASHED, ResultKind.CANCELLED, ResultKind.IN_DOUBT])
 def test_an_answer_in_words_never_blocks_clearing(kind):
     """A call that was never run has an answer like any other, and is cleared like any other."""
