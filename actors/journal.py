@@ -87,13 +87,13 @@ class Journal:
         return journal
 
     def _read(self, run_dir: Path) -> None:
-        fresh = not self.path.exists()
         try:
             self._fd = self.fs.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-            if fresh:
+            data = self.path.read_bytes()
+            if not data:
+                # Also where a process made the file and was killed before this.
                 self.fs.sync_dir(run_dir)
                 self.fs.sync_dir(run_dir.parent)
-            data = self.path.read_bytes()
             scan, self.events = _sound(data, self.path)
             if scan.end < len(data):
                 self._cut(run_dir, data, scan.end)
