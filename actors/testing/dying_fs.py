@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from actors.fs import Fs
+from actors.fs import REAL, Fs
 
 Place = int | str
 """Where a life dies: the number of a step, counted from 1, or the name of the first such step."""
@@ -20,9 +20,14 @@ class DyingFs(Fs):
     """A disk that counts every step, tells ``on_step`` of it, and kills its process at one."""
 
     def __init__(
-        self, die_at: Place | None = None, on_step: Callable[[int, str], None] | None = None
+        self,
+        die_at: Place | None = None,
+        on_step: Callable[[int, str], None] | None = None,
+        disk: Fs = REAL,
     ) -> None:
+        """``disk`` is what the calls are handed on to."""
         self.steps: list[str] = []
+        self._disk = disk
         self._die_at = die_at
         self._on_step = on_step
         self._names: dict[int, str] = {}
@@ -45,7 +50,7 @@ class DyingFs(Fs):
     def open(self, path: Path, flags: int, mode: int = 0o600) -> int:
         """Open, with a step on either side."""
         self.step(f"open {path.name}")
-        fd = super().open(path, flags, mode)
+        fd = self._disk.open(path, flags, mode)
         self._names[fd] = path.name
         self.step(f"opened {path.name}")
         return fd
@@ -56,37 +61,38 @@ class DyingFs(Fs):
         self.step(f"write {name}")
         half = len(data) // 2 if self._dies_at_next(f"half {name}") else 0
         if half:
-            super().write(fd, data[:half])
+            self._disk.write(fd, data[:half])
         self.step(f"half {name}")
-        super().write(fd, data)
+        self._disk.write(fd, data)
         self.step(f"wrote {name}")
 
     def sync(self, fd: int) -> None:
         """Sync, with a step on either side."""
         name = self._names.get(fd, "?")
         self.step(f"sync {name}")
-        super().sync(fd)
+        self._disk.sync(fd)
         self.step(f"synced {name}")
 
     def truncate(self, fd: int, size: int) -> None:
         """Cut, with a step on either side."""
         name = self._names.get(fd, "?")
         self.step(f"truncate {name}")
-        super().truncate(fd, size)
+        self._disk.truncate(fd, size)
         self.step(f"truncated {name}")
 
     def mkdir(self, path: Path) -> None:
         """Make a directory, with a step on either side."""
         self.step(f"mkdir {path.name}")
-        super().mkdir(path)
+        self._disk.mkdir(path)
         self.step(f"made {path.name}")
 
     def sync_dir(self, path: Path) -> None:
         """Sync a directory, with a step on either side."""
         self.step("sync_dir")
-        super().sync_dir(path)
+        self._disk.sync_dir(path)
         self.step("synced_dir")
 
     def boundary(self, name: str) -> None:
         """A step of the world outside the disk."""
+        self._disk.boundary(name)
         self.step(name)

@@ -36,6 +36,8 @@ class Evidence(msgspec.Struct, kw_only=True):
     bills: list[Bill] = []
     effects: list[Effect] = []
     notes: list[str] = []
+    power_cut: bool = False
+    """The power went, so that reads may have happened whose start nobody remembers."""
 
 
 class Reference(msgspec.Struct, frozen=True):

@@ -29,6 +29,7 @@ import trio
 from actors import prctl
 from actors.actor import leaves
 from actors.events import AnyEvent, encoder
+from actors.fs import REAL, Fs
 from actors.journal import Journal, JournalError
 from actors.opening import OpenRun, Unusable, open_run
 from actors.outcome import Outcome
@@ -131,7 +132,7 @@ def begin(
     die_at: Place | None = None,
     stop_at: Place | None = None,
     notes: Path | None = None,
-    fs: DyingFs | None = None,
+    disk: Fs = REAL,
     prepare: Callable[[], None] | None = None,
 ) -> Life:
     """Fork a life that performs what ``start`` asks for.
@@ -141,7 +142,7 @@ def begin(
         die_at: the step at which it kills itself.
         stop_at: the step at which a Stop is asked for.
         notes: the file that ``Notes`` writes.
-        fs: another disk; ``die_at`` and ``stop_at`` count only on a ``DyingFs`` made here.
+        disk: another disk than the real one.
         prepare: called in the new process before anything else.
     """
     read_fd, write_fd = os.pipe()
@@ -158,7 +159,7 @@ def begin(
         gc.disable()
         if prepare:
             prepare()
-        end = trio.run(_Living(start, notes, fs, die_at, stop_at).perform)
+        end = trio.run(_Living(start, notes, disk, die_at, stop_at).perform)
     except BaseException:
         # The border of the process: above it a second pytest would go on.
         end = LifeEnd(error=traceback.format_exc())
@@ -180,13 +181,13 @@ class _Living:
         self,
         start: Start,
         notes: Path | None,
-        fs: DyingFs | None,
+        disk: Fs,
         die_at: Place | None,
         stop_at: Place | None,
     ) -> None:
         self._start = start
         self._notes = Notes(notes) if notes else None
-        self._fs = fs or DyingFs(die_at, self._on_step if stop_at else None)
+        self._fs = DyingFs(die_at, self._on_step if stop_at else None, disk)
         self._stop_at = stop_at
         self._stopping = False
         self._run: OpenRun | None = None

@@ -3,7 +3,6 @@
 import pytest
 from ground import Ground
 
-from actors.actor import main as _main  # noqa: F401  # loaded before the fork
 from actors.events import Opened
 from actors.journal import Held, Journal, read_events
 from actors.outcome import Status

@@ -10,11 +10,12 @@ import msgspec
 import trio
 from errand_tools import LEDGER
 
+from actors.fs import REAL, Fs
 from actors.money import Prices, nusd
 from actors.outcome import Approval
 from actors.spec import Limits, ProviderSpec, RunSpec, ToolsSpec
 from actors.testing.checker import check_crashed, check_ended, reference_of
-from actors.testing.dying_fs import DyingFs, Place
+from actors.testing.dying_fs import Place
 from actors.testing.evidence import Bills, Evidence, Reference, read_effects
 from actors.testing.lives import Life, LifeEnd, begin
 from actors.verdict import Verdict, record_verdict
@@ -54,6 +55,7 @@ class Ground:
     def __init__(self, folder: Path, base_url: str, bills: Path) -> None:
         self.folder = folder
         self.base_url = base_url
+        self.bills_path = bills
         self.bills = Bills(bills)
         self._numbers = itertools.count(1)
         self._references: dict[str, Reference] = {}
@@ -116,7 +118,7 @@ class Subject:
         die_at: Place | None = None,
         *,
         stop_at: Place | None = None,
-        fs: DyingFs | None = None,
+        disk: Fs = REAL,
         why: str | None = None,
     ) -> Life:
         """Fork the next life of this run."""
@@ -124,7 +126,12 @@ class Subject:
         self.lives += 1
         start = msgspec.structs.replace(self.start, why=why)
         return begin(
-            start, die_at=die_at, stop_at=stop_at, notes=self.notes, fs=fs, prepare=self._prepare
+            start,
+            die_at=die_at,
+            stop_at=stop_at,
+            notes=self.notes,
+            disk=disk,
+            prepare=self._prepare,
         )
 
     def _prepare(self) -> None:
@@ -137,11 +144,11 @@ class Subject:
         die_at: Place | None = None,
         *,
         stop_at: Place | None = None,
-        fs: DyingFs | None = None,
+        disk: Fs = REAL,
         why: str | None = None,
     ) -> LifeEnd:
         """Live one life, and after a crash check what must hold before anybody resumes."""
-        return self.bury(self.begin(die_at, stop_at=stop_at, fs=fs, why=why).wait(LIFE_SECONDS))
+        return self.bury(self.begin(die_at, stop_at=stop_at, disk=disk, why=why).wait(LIFE_SECONDS))
 
     def bury(self, end: LifeEnd) -> LifeEnd:
         """Take in how a life ended."""

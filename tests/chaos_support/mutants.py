@@ -32,6 +32,10 @@ class Mutant(msgspec.Struct, frozen=True):
     stop_at: Place | None = None
 
 
+def _first(events: tuple[AnyEvent, ...], kind: type[AnyEvent]) -> bool:
+    return bool(events) and isinstance(events[0], kind)
+
+
 def no_started() -> None:
     add = Record.add
 
@@ -46,10 +50,10 @@ def started_after_the_effect() -> None:
     held: list[AnyEvent] = []
 
     async def add_late(self: Record, *events: AnyEvent, barrier: bool = False) -> None:
-        if isinstance(events[0], Started):
+        if _first(events, Started):
             held.extend(events)
             return
-        if isinstance(events[0], Finished):
+        if _first(events, Finished):
             events = (*held, *events)
             held.clear()
         await add(self, *events, barrier=barrier)
@@ -62,10 +66,10 @@ def results_saved_together() -> None:
     held: list[AnyEvent] = []
 
     def write_late(self: Record, *events: AnyEvent) -> None:
-        if isinstance(events[0], Finished):
+        if _first(events, Finished):
             held.extend(self._take(event) for event in events)
             return
-        if not isinstance(events[0], Started):
+        if not _first(events, Started):
             self.journal.write(*held)
             held.clear()
         write(self, *events)
@@ -175,7 +179,7 @@ def stop_not_written() -> None:
     write = Record.write
 
     def write_others(self: Record, *events: AnyEvent) -> None:
-        if isinstance(events[0], StopRequested):
+        if _first(events, StopRequested):
             self._take(events[0])
             return
         write(self, *events)
