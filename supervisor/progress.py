@@ -153,9 +153,11 @@ class Progress:
 
     def _width(self) -> int:
         try:
-            return max(_WIDTH_MIN, os.get_terminal_size(self._stream.fileno()).columns)
+            columns = os.get_terminal_size(self._stream.fileno()).columns
         except (OSError, ValueError):
-            return _WIDTH
+            columns = 0
+        # Terminals that do not know their width say 0.
+        return max(_WIDTH_MIN, columns) if columns else _WIDTH
 
     def _print(self, words: str) -> None:
         self._write(f"{_CLEAR if self._over else ''}{words}\n")

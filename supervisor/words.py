@@ -106,8 +106,8 @@ def next_steps(report: Report, commands: Commands) -> str:
     """What to type next, after the calls that wait for a person."""
     lines: list[str] = []
     for call in waiting(report):
-        arguments = shown(call["args"])
-        lines.append(f"  {visible(call['tool_name'])} {arguments}")
+        owner = "" if call["run_id"] == report.run_id else f"{call['run_id']} "
+        lines.append(f"  {owner}{call['call']}  {visible(call['tool_name'])} {shown(call['args'])}")
     steps = _steps(report, commands)
     width = max(len(command) for command, _ in steps)
     for index, (command, what) in enumerate(steps):

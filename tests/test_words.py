@@ -76,7 +76,8 @@ def test_an_approval_shows_what_would_run_and_both_commands() -> None:
     )
     first = msgspec.structs.asdict(pending[0])
     lines = next_steps(interrupted(Approval(**first, pending=pending)), Commands()).splitlines()
-    assert lines[0] == lines[1] == '  delete_file {"path":"access.log"}'
+    assert lines[0] == '  r1.2.0 1.0  delete_file {"path":"access.log"}'
+    assert lines[1] == '  r1.2.0 1.1  delete_file {"path":"access.log"}'
     assert [line[6:].split("  ")[0] for line in lines[2:]] == [
         "exeunt approve r1.2.0 1.0",
         "exeunt reject r1.2.0 1.0 --reason ...",

@@ -43,8 +43,10 @@ def run(args: argparse.Namespace) -> int:
     api_key(config)
     state_dir = StateDir(args.state_dir)
     run_id: str = args.run_id or new_run_id()
-    state_dir.run_dir(run_id)
-    if "." in run_id:
+    if state_dir.exists(run_id):
+        hint = Commands(args.state_dir_shown).line("resume", run_id)
+        raise UsageError(f"there is a run {run_id} already. Go on with it: {hint}")
+    if root_of(run_id) != run_id:
         raise UsageError(f"{run_id} is a name for a child, as it has a dot; choose another")
 
     async def work(tree: Supervisor) -> Report:
