@@ -29,7 +29,7 @@ PRELOAD = (
     "actors.testing.provider",
     "actors.tokens:encoding",
     "actors.warm:ssl_context",
-    "actors.warm:request",
+    "actors.rehearsal:rehearse",
 )
 """What a zygote imports (``module``) or calls (``module:function``) before it forks anything."""
 
