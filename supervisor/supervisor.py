@@ -16,7 +16,7 @@ from actors.spec import LimitChange
 from actors.state import State
 from actors.wire import Refused
 from supervisor.child import Child, Listener
-from supervisor.config import Config
+from supervisor.config import Config, api_key
 from supervisor.config_tree import DEFAULT_KEY_ENV
 from supervisor.report import Report, report, tree_report
 from supervisor.scripted import Scripted, settings_of
@@ -79,6 +79,9 @@ class Supervisor:
         why: str,
         raised: LimitChange,
     ) -> Report:
+        if run_id in self._trees:
+            words = f"run {run_id} is under way in this program already; wait for it or stop it"
+            raise RunRefused(Refused("held", words))
         tree = Tree(self.state_dir, self.spawner, config, run_id, addresses, self._listener)
         if self._stopped:
             tree.stop(*self._stopped)
@@ -108,6 +111,8 @@ class Supervisor:
 
     async def _addresses(self, config: Config) -> dict[str, str]:
         """Where each agent's provider is; scripted ones are started on first use."""
+        for agent in config.agents_in_use():
+            api_key(config, agent=agent)  # A missing key is told before anything starts.
         return {agent: await self._base_url(config, agent) for agent in config.agents_in_use()}
 
     async def _base_url(self, config: Config, agent: str) -> str:
