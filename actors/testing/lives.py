@@ -210,7 +210,7 @@ class _Living:
             failures, others = group.split(JournalError)
             if others or not failures:
                 raise
-            refused = "; ".join(str(leaf) for leaf in leaves(failures))
+            refused = "disk: " + "; ".join(str(leaf) for leaf in leaves(failures))
         return LifeEnd(steps=tuple(self._fs.steps), outcome=outcome, left=left, refused=refused)
 
     def _on_step(self, number: int, name: str) -> None:
