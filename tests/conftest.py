@@ -1,7 +1,7 @@
 """What tests share: their helper modules on the path, and a world in which whole runs happen."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,9 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from world import World  # a helper module beside this file
+from grove import Grove, Host  # helper modules beside this file
+from premises import Premises
+from world import World
 
 from actors import backoff
 from actors.tokens import encoding
@@ -41,3 +43,23 @@ def make_world(
 def world(make_world: Callable[[], World]) -> World:
     """One world with a workspace, a provider to be chosen, and one run."""
     return make_world()
+
+
+@pytest.fixture(scope="session")
+def host(counting: None) -> Iterator[Host]:
+    """One warm spawner for all tests of trees."""
+    host = Host()
+    yield host
+    host.close()
+
+
+@pytest.fixture
+def grove(host: Host, tmp_path: Path) -> Grove:
+    """A place for trees of runs."""
+    return Grove(host, tmp_path)
+
+
+@pytest.fixture
+def premises(tmp_path: Path) -> Premises:
+    """A folder with configurations, for runs in real processes."""
+    return Premises(tmp_path)

@@ -1,0 +1,54 @@
+"""Tools for trees of runs in real processes."""
+
+import os
+import signal
+
+import trio
+
+from actors import tool
+from actors.tool_context import ToolContext
+
+
+@tool(read_only=True)
+async def dawdle(context: ToolContext) -> str:
+    """Say that it waits, then wait without end."""
+    context.progress("waiting")
+    await trio.sleep_forever()
+    return ""
+
+
+@tool(read_only=True)
+async def pause(context: ToolContext) -> str:
+    """Wait until a file called go is there."""
+    context.progress("waiting")
+    while not (context.require_workspace().root / "go").exists():  # noqa: ASYNC110  # no other sign
+        await trio.sleep(0.005)
+    return "went on"
+
+
+@tool(read_only=True)
+async def crash() -> str:
+    """End the process as a bad pointer would."""
+    os.kill(os.getpid(), signal.SIGSEGV)
+    await trio.sleep_forever()
+    return ""
+
+
+@tool(needs_approval=True)
+async def remove(context: ToolContext, name: str) -> str:
+    """Note a name as removed."""
+    with (context.require_workspace().root / "removed").open("a") as file:
+        file.write(f"{context.run_id} {name}\n")
+    return f"removed {name}"
+
+
+@tool
+async def note(context: ToolContext, text: str) -> str:
+    """Note a text, then wait until a file called go is there."""
+    root = context.require_workspace().root
+    with (root / "notes").open("a") as file:
+        file.write(f"{text}\n")
+    context.progress("written")
+    while not (root / "go").exists():  # noqa: ASYNC110  # no other sign
+        await trio.sleep(0.005)
+    return "noted"
