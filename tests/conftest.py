@@ -10,7 +10,6 @@ import trio
 sys.path.insert(0, str(Path(__file__).parent))
 
 from grove import Grove, Host  # helper modules beside this file
-from premises import Premises
 from world import World
 
 from actors import backoff
@@ -57,9 +56,3 @@ def host(counting: None) -> Iterator[Host]:
 def grove(host: Host, tmp_path: Path) -> Grove:
     """A place for trees of runs."""
     return Grove(host, tmp_path)
-
-
-@pytest.fixture
-def premises(tmp_path: Path) -> Premises:
-    """A folder with configurations, for runs in real processes."""
-    return Premises(tmp_path)
