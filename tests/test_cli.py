@@ -4,10 +4,12 @@ import argparse
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import supervisor
 from supervisor.cli import main, parse, parser
 from supervisor.commands import UsageError
 
@@ -152,6 +154,29 @@ def test_no_two_verbs_share_a_command() -> None:
     subparsers: Any = next(a for a in parser()._actions if a.dest == "verb")
     commands = [inner.get_default("command") for inner in subparsers.choices.values()]
     assert len(set(commands)) == len(VERBS)
+
+
+@pytest.mark.parametrize("words", [["run", "configs/plan.toml"], ["resume", "r1"]])
+def test_files_of_supervisord_among_ours_are_told_before_anything_runs(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Another distribution has a package of our name; what it would break is not tried out."""
+    (tmp_path / "supervisord.py").touch()
+    monkeypatch.setattr(supervisor, "__file__", str(tmp_path / "__init__.py"))
+    assert main([*words, "--state-dir", str(tmp_path)]) == 2
+    assert "install exeunt in an environment of its own" in capsys.readouterr().err
+
+
+def test_an_unknown_kind_of_spawner_is_a_mistake_and_no_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A misspelt variable is told in a sentence."""
+    monkeypatch.setenv("EXEUNT_SPAWN", "zygot")
+    assert main(["run", "configs/plan.toml"]) == 2
+    assert "EXEUNT_SPAWN is 'zygot'; set it to zygote or subprocess" in capsys.readouterr().err
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -11,6 +11,7 @@ import msgspec
 import trio
 
 from actors.catalogue import Catalogue, CatalogueError
+from actors.children import child_tools
 from actors.provider import open_client
 from actors.tokens import TokenizerError, count_text
 from actors.warm import ssl_context
@@ -77,7 +78,7 @@ async def examine(state_dir: str, config_path: str | None) -> list[Check]:
     if config is not None:
         checks += [
             _check("tools", lambda: _tools(config)),
-            _check("key", lambda: _key(config)),
+            _check("keys", lambda: _keys(config)),
         ]
     return checks + await _processes(config)
 
@@ -136,22 +137,28 @@ def _file_tools() -> str:
 
 
 def _tools(config: Config) -> str:
-    try:
-        catalogue = Catalogue.load(config.run_spec().tools)
-    except CatalogueError as error:
-        raise Problem(str(error)) from None
-    return ", ".join(catalogue.names) or "none"
+    found: list[str] = []
+    for agent in config.agents_in_use():
+        spec = config.run_spec(agent).tools
+        try:
+            names = Catalogue.load(spec, child_tools(spec.agents)).names
+        except CatalogueError as error:
+            raise Problem(f"agent {agent}: {error}") from None
+        found.append(f"{agent} has {', '.join(names) or 'none'}")
+    return "; ".join(found)
 
 
-def _key(config: Config) -> str:
-    try:
-        key = api_key(config)
-    except ConfigError as error:
-        raise Problem(str(error)) from None
-    spec = config.run_spec().provider
-    if spec.api_key_env is None:
-        return "the scripted provider needs none"
-    return f"{spec.api_key_env} is {'set' if key else 'not set, so none is sent'}"
+def _keys(config: Config) -> str:
+    found: dict[str, None] = {}
+    for agent in config.agents_in_use():
+        try:
+            key = api_key(config, agent=agent)
+        except ConfigError as error:
+            raise Problem(str(error)) from None
+        name = config.run_spec(agent).provider.api_key_env
+        if name is not None:
+            found[f"{name} is {'set' if key else 'not set, so none is sent'}"] = None
+    return "; ".join(found) or "the scripted provider needs none"
 
 
 def probe(fd: int) -> int:
@@ -174,7 +181,8 @@ async def _processes(config: Config | None) -> list[Check]:
         async with open_spawner() as spawner:
             await look("processes", _spawn(spawner))
             if config is not None:
-                await look("provider", _provider(spawner, config))
+                for agent, models in _providers(config):
+                    await look("provider", _provider(spawner, config, agent, models))
     except (SpawnError, ValueError) as error:
         checks.append(Check("processes", False, f"{error}; try EXEUNT_SPAWN=subprocess"))
     return checks
@@ -199,17 +207,33 @@ async def _spawn(spawner: Spawner) -> str:
     raise Problem(f"none ended within {PROBE_SECONDS:.0f} s; try EXEUNT_SPAWN=subprocess")
 
 
-async def _provider(spawner: Spawner, config: Config) -> str:
-    section = config.provider_of()
-    model = config.run_spec().provider.model
+def _providers(config: Config) -> list[tuple[str, dict[str, None]]]:
+    """The agents that stand for a provider each, and the models that are asked of it."""
+    found: dict[str, tuple[str, dict[str, None]]] = {}
+    for agent in config.agents_in_use():
+        _, models = found.setdefault(repr(config.provider_of(agent)), (agent, {}))
+        models[config.run_spec(agent).provider.model] = None
+    return list(found.values())
+
+
+async def _provider(spawner: Spawner, config: Config, agent: str, models: dict[str, None]) -> str:
+    section = config.provider_of(agent)
     if section.kind == "openai":
         assert section.base_url, "the configuration was checked"
-        return await _ask(section.base_url, api_key(config), model, section)
+        return await _ask(section.base_url, api_key(config, agent=agent), models, section)
     scripted = Scripted(spawner, settings_of(section, (config.folder,)))
+    words: str | None = None
+    failure: Exception | None = None
     async with trio.open_nursery() as nursery:
-        base_url: str = await nursery.start(scripted.serve)
-        words = await _ask(base_url, None, model, section)
+        try:
+            base_url: str = await nursery.start(scripted.serve)
+            words = await _ask(base_url, None, models, section)
+        except Exception as error:
+            # Kept, as the nursery would hand it on inside a group.
+            failure = error
         nursery.cancel_scope.cancel()
+    if words is None:
+        raise failure or Problem("the scripted provider ended; look at its scripts")
     return words
 
 
@@ -221,7 +245,7 @@ class _Models(msgspec.Struct):
     data: list[_Model] = []
 
 
-async def _ask(base_url: str, key: str | None, model: str, section: Provider) -> str:
+async def _ask(base_url: str, key: str | None, models: dict[str, None], section: Provider) -> str:
     """Ask a provider for its models, which costs nothing."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     secure = ssl_context() if base_url.startswith("https:") else None
@@ -240,8 +264,9 @@ async def _ask(base_url: str, key: str | None, model: str, section: Provider) ->
         names = {one.id for one in msgspec.json.decode(answer.content, type=_Models).data}
     except msgspec.MsgspecError:
         return f"{base_url} answers, but lists no models that can be read"
-    if model in names:
-        return f"{section.kind} at {base_url} has {model}"
-    if section.kind == "scripted":
-        raise Problem(f"there is no script {model}; the scripts are {', '.join(sorted(names))}")
-    return f"{base_url} answers, but does not list {model}"
+    missing = ", ".join(model for model in models if model not in names)
+    if not missing:
+        return f"{section.kind} at {base_url} has {', '.join(models)}"
+    if section.kind == "scripted" and section.script is None:
+        raise Problem(f"there is no script {missing}; the scripts are {', '.join(sorted(names))}")
+    return f"{base_url} answers, but does not list {missing}"

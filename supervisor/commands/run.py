@@ -2,9 +2,10 @@
 
 import argparse
 import logging
+import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from pathlib import Path
 
 import trio
@@ -36,11 +37,12 @@ Work = Callable[[Supervisor], Awaitable[Report]]
 
 def run(args: argparse.Namespace) -> int:
     """Start a root run and go on to its end."""
-    refuse_supervisord()
+    check_environment()
     config = load_config(args.config, args.sets, args.task)
     # Whatever is wrong with it shall be told before there is a run on disk.
     config.run_spec()
-    api_key(config)
+    for agent in config.agents_in_use():
+        api_key(config, agent=agent)
     state_dir = StateDir(args.state_dir)
     run_id: str = args.run_id or new_run_id()
     if state_dir.exists(run_id):
@@ -68,7 +70,7 @@ def resume(args: argparse.Namespace) -> int:
 
 def go_on(args: argparse.Namespace, run_id: str, raised: LimitChange | None = None) -> int:
     """Resume a root run; one that has ended for good is only told."""
-    refuse_supervisord()
+    check_environment()
     state_dir = StateDir(args.state_dir)
     state_dir.existing(run_id)
     if (root := root_of(run_id)) != run_id:
@@ -86,8 +88,11 @@ def go_on(args: argparse.Namespace, run_id: str, raised: LimitChange | None = No
     return perform(args, state_dir, run_id, config, work)
 
 
-def refuse_supervisord() -> None:
-    """Raise UsageError when supervisord's package lies in the same folder as ours."""
+def check_environment() -> None:
+    """Raise UsageError for what would keep every process from being started."""
+    kind = os.environ.get("EXEUNT_SPAWN") or "zygote"
+    if kind not in ("zygote", "subprocess"):
+        raise UsageError(f"EXEUNT_SPAWN is {kind!r}; set it to zygote or subprocess, or unset it")
     if supervisord_is_here():
         raise UsageError(
             "the package supervisor (supervisord) is installed in the same environment, and its "
@@ -108,10 +113,11 @@ def perform(
     provider = config.provider_of()
     spec = config.run_spec()
     progress = Progress(sys.stderr)
-    progress.header(run_id, spec.agent, f"{provider.kind}:{spec.provider.model}")
-    names = {one.api_key_env for one in (*config.providers.values(), provider)}
+    header = (run_id, spec.agent, f"{provider.kind}:{spec.provider.model}")
+    sections = (*config.providers.values(), provider)
+    names = {one.api_key_env for one in sections if one.api_key_env is not None}
     try:
-        found = trio.run(supervise, state_dir, tuple(filter(None, names)), progress, work)
+        found = trio.run(supervise, state_dir, names, progress, header, work)
     finally:
         progress.close()
     if found is None and not state_dir.run_dir(run_id).exists():
@@ -137,16 +143,22 @@ def tell(args: argparse.Namespace, found: Report, style: Style) -> int:
 
 
 async def supervise(
-    state_dir: StateDir, key_names: tuple[str, ...], progress: Progress, work: Work
+    state_dir: StateDir,
+    key_names: Collection[str],
+    progress: Progress,
+    header: tuple[str, str, str],
+    work: Work,
 ) -> Report | None:
     """Do the work with a supervisor, stopped by the first signal and killed by the second.
 
-    None when it was killed. Raises what the work raises.
+    ``header`` names the run, its agent and its model. None when it was killed. Raises what the
+    work raises.
     """
     found: Report | None = None
     failure: Exception | None = None
     # The receiver comes first: while the spawner starts there is no default handler to die by.
     with trio.open_signal_receiver(*_signals()) as received:
+        progress.header(*header)
         async with trio.open_nursery() as nursery:
             stopping = _Stopping(progress, nursery.cancel_scope)
             nursery.start_soon(stopping.listen, received)
