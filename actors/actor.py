@@ -11,6 +11,7 @@ import trio
 from actors.children import Children
 from actors.journal import JournalError
 from actors.opening import OpenRun, Unusable, open_run
+from actors.outcome import ORPHANED
 from actors.tool_calls import MustLeave
 from actors.wire import (
     ChildEnded,
@@ -32,7 +33,7 @@ START_SECONDS_MAX = 30.0
 FLUSH_SECONDS_MAX = 2.0
 LINES_MAX = 1000
 """Trace lines that wait for a slow supervisor; what is over that is seen only on disk."""
-ORPHANED = "the supervisor is gone"
+ALONE = "the supervisor is gone"
 _READ_SIZE = 64 * 1024
 
 
@@ -117,7 +118,7 @@ class _Actor:
     def __init__(self, channel: _Channel, start: Start) -> None:
         self._channel = channel
         self._start = start
-        self._children = Children(Path(start.run_dir), channel.send)
+        self._children = Children(Path(start.run_dir), channel.send, start.shutdown_seconds / 2)
         self._run: OpenRun | None = None
         self._stop: Stop | None = None
         self._alone = trio.Event()
@@ -173,7 +174,7 @@ class _Actor:
                 case Start():
                     pass  # A second one changes nothing.
         self._alone.set()
-        self._request_stop(Stop(ORPHANED, "orphaned"))
+        self._request_stop(Stop(ALONE, ORPHANED))
 
     def _tell(self, frame: Tell) -> None:
         if self._run:

@@ -4,7 +4,8 @@ Nothing here awaits, reads a clock or touches the disk. Whoever performs the run
 decision says, appends what happened, and asks again; so a normal turn, a resume, an approval and
 a restart after a crash are one path:
 
-1. A Stop or a fatal error answers every pending call in words, then ends the run.
+1. A Stop or a fatal error answers every pending call in words, then ends the run; only an
+   orphan's calls stay pending.
 2. Pending calls come before the model: answered in words, run, or waiting for a person.
 3. A reply without calls is the answer.
 4. A limit that is reached ends the run, and says which.
@@ -29,7 +30,8 @@ def decide(state: State, rules: Rules, *, now: float, input_tokens: int) -> Deci
     """What to do next; ``input_tokens`` is the size of the request as it would be sent."""
     if ending := _ending_underway(state, rules, now):
         words, outcome = ending
-        return _answer_all(state, words) or Finish(outcome)
+        # An orphan's calls stay pending: whoever resumes it goes on with them.
+        return (None if state.orphaned else _answer_all(state, words)) or Finish(outcome)
     if state.pending:
         return next_batch(state, rules)
     if done := _answered(state, rules):
@@ -44,7 +46,7 @@ def _ending_underway(state: State, rules: Rules, now: float) -> tuple[str, Outco
     if state.stop:
         stop = state.stop
         cancelled = Outcome(Status.INTERRUPTED, Cancelled(stop.reason, stop.who))
-        return f"cancelled, {stop.reason}", cancelled
+        return f"cancelled, {stop.reason.removeprefix('cancelled: ')}", cancelled
     if fatal := state.fatal or _crash_loop(state, rules, now):
         return f"the run failed, {fatal}", Outcome(Status.FAILED, error=fatal)
     return None

@@ -72,6 +72,10 @@ class MaxBudget(msgspec.Struct, frozen=True, tag_field="type", tag="max_budget")
     next_turn_usd: float
 
 
+ORPHANED = "orphaned"
+"""Who stopped a run whose supervisor or parent is gone: nobody decided that its work should end."""
+
+
 class Cancelled(msgspec.Struct, frozen=True, tag_field="type", tag="cancelled"):
     """Somebody, or a limit other than turns and money, stopped the run; ``who`` says which."""
 

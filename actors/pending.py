@@ -10,22 +10,19 @@ import msgspec
 from actors.decision import Answer, AskPerson, Calls, Decision, Finish, Rules, Run
 from actors.messages import Nature, ResultKind
 from actors.outcome import Approval, InDoubt, Interruption, Outcome, PendingCall, Status, path_of
+from actors.reserve import no_child
 from actors.state import Call, State, args_digest
 from actors.tool_arguments import Arguments
 from actors.tool_errors import ArgumentError
 from actors.tools import Tool
 
-ATTEMPTS_MAX = 3
+CRASHES_MAX = 3
 """A call that ended its process so often is not run again."""
 DOUBT_VERDICTS = ("run_again", "done", "not_done")
 IN_DOUBT_WORDS = (
     "This call was started before the process was killed and its outcome is not known. "
     "It was NOT run again. Check whether it happened before you ask for it again."
 )
-
-
-ALIKE_MAX = 3
-"""A fan-out whose first so many children failed alike is not gone on with."""
 
 
 class ChildWait(msgspec.Struct, frozen=True):
@@ -85,32 +82,12 @@ def next_batch(state: State, rules: Rules) -> Decision:
             case _:
                 assert_never(step)
     if answers or runs:
-        return Calls(tuple(answers), _with_reserves(state, runs))
+        return Calls(tuple(answers), tuple(runs))
     return _wait(state, waiting, doubt, below)
 
 
 def _side_by_side(tool: Tool) -> bool:
     return tool.nature in (Nature.READ_ONLY, Nature.CHILD)
-
-
-def _with_reserves(state: State, runs: list[Run]) -> tuple[Run, ...]:
-    """Share what is left of the budget among the children that start now."""
-    new = [run for run in runs if run.tool.nature is Nature.CHILD and not run.call.attempts]
-    limit = state.limits.max_budget_nusd
-    rest = None if limit is None else max(0, limit - state.spent_nusd)
-    shared: dict[str, int] = {}
-    for number, run in enumerate(new):
-        own = run.tool.budget_nusd
-        share = None if rest is None else rest // (len(new) - number)
-        reserve = (
-            min(x for x in (own, share) if x is not None) if (own, share) != (None, None) else 0
-        )
-        shared[run.call.ref] = reserve
-        rest = None if rest is None else rest - reserve
-    return tuple(
-        msgspec.structs.replace(run, reserve_nusd=shared.get(run.call.ref, run.call.reserve_nusd))
-        for run in runs
-    )
 
 
 def _wait(
@@ -200,23 +177,6 @@ def _as_written(arguments: Arguments) -> Any:
     return msgspec.json.decode(arguments.canonical)
 
 
-def no_child(state: State, tool: Tool) -> str | None:
-    """Why no further child may be started, in words; None when one may."""
-    if state.head.children >= state.limits.max_children:
-        return f"not run: this run has started {state.head.children} children, its limit"
-    limit = state.limits.max_budget_nusd
-    if limit is not None and state.spent_nusd >= limit:
-        return "not run: the budget has nothing left for a child"
-    ended = [c.result for c in state.turns[-1].calls if c.result and c.is_child]
-    failed = [r.content for r in ended if r.child_status == Status.FAILED]
-    if len(failed) == len(ended) >= ALIKE_MAX and len(set(failed)) == 1:
-        return (
-            f"not run: the first {len(failed)} calls of {tool.name} in this message failed alike, "
-            f"so the others were not started. {failed[0]}"
-        )
-    return None
-
-
 CUT_WORDS = (
     "not run: your message was cut off at the output limit, so these arguments may be "
     "incomplete. Send the call again with less in it."
@@ -229,8 +189,8 @@ def _started_before(state: State, rules: Rules, again: Run) -> Answer | Run | In
     if call.abandoned:
         return Answer(call, ResultKind.ERROR, call.abandoned)
     # A child counts its crashes itself.
-    if call.attempts >= ATTEMPTS_MAX and not call.is_child:
-        words = f"This call ended the process {call.attempts} times and was not run again."
+    if call.crashes >= CRASHES_MAX and not call.is_child:
+        words = f"This call ended the process {call.crashes} times and was not run again."
         return Answer(call, ResultKind.CRASHED, words)
     match call.nature:
         case Nature.READ_ONLY | Nature.KEYED | Nature.CHILD:

@@ -25,7 +25,7 @@ from actors.events import (
 )
 from actors.messages import Assistant, Nature, Prompt, ResultKind, ToolCall, ref_of
 from actors.money import Prices
-from actors.outcome import Interruption, Outcome
+from actors.outcome import ORPHANED, Interruption, Outcome
 from actors.spec import Limits
 
 RESTARTS_KEPT = 16
@@ -37,6 +37,8 @@ class Call(msgspec.Struct):
     ref: str
     written: ToolCall
     attempts: int = 0
+    crashes: int = 0
+    """Processes that died while it ran."""
     nature: Nature | None = None
     """As recorded when it was started; None before."""
     digest: bytes | None = None
@@ -186,7 +188,7 @@ class State(msgspec.Struct):
         head.stalled_opens = head.stalled_opens + 1 if crashed else 0
         if event.why == "restart" and crashed:
             head.restarts = (*head.restarts, event.at)[-RESTARTS_KEPT:]
-        if self.outcome:
+        if self.outcome or self.orphaned:
             # A resume: the old ending, and the Stop that led to it, are history now.
             self.outcome = self.stop = None
             self.ask_failures = []
@@ -194,6 +196,7 @@ class State(msgspec.Struct):
         self.crash = event.crash or (self.crash if crashed else "")
         for call in self.pending:
             call.waits = None
+            call.crashes += crashed and call.attempts > 0
 
     def _replied(self, event: Replied) -> None:
         head = self.head
@@ -272,14 +275,21 @@ class State(msgspec.Struct):
         return [call for call in self.turns[-1].calls if not call.result] if self.turns else []
 
     @property
+    def orphaned(self) -> bool:
+        """Whether it was stopped for no other reason than that nobody was there any more."""
+        return self.stop is not None and self.stop.who == ORPHANED
+
+    @property
     def spent_nusd(self) -> int:
         """Spent and possibly spent by the run and all below it: what a budget is held against.
 
-        Children under way count with what was reserved for them. In 1e-9 USD.
+        Children under way count with what was reserved for them, and a request under way with its
+        worst case. In 1e-9 USD.
         """
         head = self.head
-        reserved = sum(call.reserve_nusd for call in self.pending)
-        return head.cost_nusd + head.maybe_nusd + head.children_nusd + reserved
+        under_way = sum(call.reserve_nusd for call in self.pending)
+        under_way += self.asked.cap_nusd if self.asked else 0
+        return head.cost_nusd + head.maybe_nusd + head.children_nusd + under_way
 
     @property
     def tool_names_run(self) -> set[str]:

@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 import trio
 
+from actors.outcome import ORPHANED
 from actors.wire import (
     ChildEnded,
     Ended,
@@ -42,8 +43,6 @@ HELD_MAX = 50
 HELD_SECONDS = 0.1
 """How often, and how long apart, a run is tried that a dying process still holds."""
 EXIT_SECONDS_MAX = 5.0
-ORPHANED = "orphaned"
-"""Who stops a run whose parent is gone; such a run is gone on with when its parent is."""
 _READ_SIZE = 64 * 1024
 
 Listener = Callable[[str, bytes], None]

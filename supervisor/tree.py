@@ -9,11 +9,11 @@ import trio
 
 from actors.child_report import SETTLED
 from actors.journal import JournalError
-from actors.outcome import Cancelled, path_of
+from actors.outcome import ORPHANED, Cancelled, path_of
 from actors.spec import LimitChange
 from actors.state import State
 from actors.wire import Start, StartChild
-from supervisor.child import ORPHANED, Child, Listener
+from supervisor.child import Child, Listener
 from supervisor.config import Config, ConfigError, api_key
 from supervisor.config_tree import DEPTH
 from supervisor.spawner import Spawner

@@ -16,7 +16,7 @@ import trio.testing
 from world import World
 
 from actors import actor, tool
-from actors.actor import ORPHANED
+from actors.actor import ALONE
 from actors.journal import Journal
 from actors.outcome import Cancelled, Status
 from actors.testing.scripts import Call, Say
@@ -162,7 +162,7 @@ async def test_a_stop_that_comes_with_the_start_is_kept(world: World) -> None:
 
 
 async def test_an_actor_alone_stops_itself(world: World) -> None:
-    """The end of the channel is a Stop: answered, recorded as orphaned, and can be resumed."""
+    """The end of the channel is a Stop, recorded as orphaned; its calls wait for a resume."""
     await world.provide([Call("wait")])
     waiting(world)
     async with actor_line() as line:
@@ -172,8 +172,8 @@ async def test_an_actor_alone_stops_itself(world: World) -> None:
     outcome = world.state.outcome
     assert outcome
     assert outcome.status is Status.INTERRUPTED
-    assert outcome.interruption == Cancelled(ORPHANED, "orphaned")
-    assert world.state.pending == []
+    assert outcome.interruption == Cancelled(ALONE, "orphaned")
+    assert [call.ref for call in world.state.pending] == ["1.0"]
 
 
 async def test_nothing_is_done_without_a_start(world: World) -> None:

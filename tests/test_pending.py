@@ -13,7 +13,7 @@ from actors import tool
 from actors.decision import Answer, Ask, AskPerson, Calls, Finish, Run
 from actors.messages import Nature, ResultKind, ToolCall
 from actors.outcome import Approval, InDoubt, Status
-from actors.pending import ATTEMPTS_MAX, IN_DOUBT_WORDS
+from actors.pending import CRASHES_MAX, IN_DOUBT_WORDS
 from actors.tools import Tool
 
 
@@ -218,7 +218,7 @@ def test_a_started_call_is_treated_as_it_was_recorded(
 def test_a_call_that_ends_its_process_is_given_up(nature: Nature):
     """Three attempts, then words."""
     story = replied(call("post"))
-    for _ in range(ATTEMPTS_MAX):
+    for _ in range(CRASHES_MAX):
         story.start("1.0", nature)
         story.open("restart")
     answer = answered(story)
@@ -417,7 +417,7 @@ def test_any_run_keeps_its_promises(
             plain = one.written.name in ("write", "delete")
             if plain and one.ref not in run.again:
                 assert run.starts[one.ref] <= 1, "a plain write is started at most once"
-            assert run.starts[one.ref] <= ATTEMPTS_MAX
+            assert run.starts[one.ref] <= CRASHES_MAX
     started = [ref for what, ref in run.order if what == "start"]
     writes = [ref for ref in dict.fromkeys(started) if state.call(ref).written.name != "look"]
     assert writes == sorted(writes, key=lambda ref: tuple(map(int, ref.split("."))))
