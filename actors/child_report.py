@@ -14,6 +14,8 @@ from actors.outcome import Approval, InDoubt, Interruption, Outcome, Status
 from actors.state import State, fold
 from actors.text import cut
 
+FINDINGS = "; findings so far:\n"
+NO_FINDINGS = "; no result so far"
 FINDINGS_MAX = 4000
 RESULTS_SHOWN = 3
 OUTPUT_MAX = 64 * 1024
@@ -31,13 +33,19 @@ class ChildReport(msgspec.Struct, frozen=True):
     """What it waits for, when only a person can move it."""
 
 
-def read_child(run_dir: Path) -> ChildReport:
-    """Report on a child from its journal, whether or not it has ended. Raises JournalError."""
-    if not (run_dir / JOURNAL).exists():
+def read_child(run_dir: Path, refused: str = "") -> ChildReport:
+    """Report on a child from its journal, whether or not it has ended.
+
+    ``refused`` says why it cannot be gone on with, which no journal of it tells. Raises
+    JournalError.
+    """
+    there = (run_dir / JOURNAL).exists()
+    state = fold(read_events(run_dir)) if there else State()
+    outcome, spent = state.outcome, state.spent_nusd
+    if refused and outcome is None:
+        return ChildReport(f"failed: {refused}{_findings(state)}", Status.FAILED, spent)
+    if not there:
         return ChildReport("no result: it was never started", "", 0)
-    state = fold(read_events(run_dir))
-    outcome = state.outcome
-    spent = state.spent_nusd
     if outcome is None:
         words = f"no result yet after {_turns(state)}{_findings(state)}"
         return ChildReport(words, "", spent)
@@ -57,6 +65,11 @@ def _words(state: State, outcome: Outcome) -> str:
             return f"{outcome.status} after {_turns(state)}{why}{_findings(state)}"
 
 
+def reason_of(words: str) -> str:
+    """What a report says without the findings, the same for all children that failed alike."""
+    return words.partition(FINDINGS)[0].removesuffix(NO_FINDINGS)
+
+
 def _turns(state: State) -> str:
     return f"{state.head.turns} turn{'' if state.head.turns == 1 else 's'}"
 
@@ -72,6 +85,6 @@ def _findings(state: State) -> str:
     ]
     parts = [text for text in said[-RESULTS_SHOWN:] if text] + read[-RESULTS_SHOWN:]
     if not parts:
-        return "; no result so far"
+        return NO_FINDINGS
     share = FINDINGS_MAX // len(parts)
-    return "; findings so far:\n" + "\n".join(cut(part, share) for part in parts)
+    return FINDINGS + "\n".join(cut(part, share) for part in parts)

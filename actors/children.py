@@ -12,7 +12,9 @@ import msgspec
 import trio
 
 from actors.child_report import ChildReport, read_child
+from actors.journal import JournalError
 from actors.messages import Nature
+from actors.outcome import Status
 from actors.spec import AgentTool
 from actors.tool_arguments import Parameters
 from actors.tools import Tool
@@ -46,10 +48,6 @@ def _research(
     raise AssertionError(f"a child answers {question!r}, not this function")
 
 
-class ChildRefused(Exception):
-    """The supervisor does not start this child, in words for the model."""
-
-
 class Children:
     """One actor's children, by the refs of the calls that they answer."""
 
@@ -57,33 +55,36 @@ class Children:
         self,
         run_dir: Path,
         send: Callable[[StartChild | StopChild], Awaitable[None]] | None = None,
+        stop_seconds: float = STOP_SECONDS_MAX,
     ) -> None:
         """Without ``send`` there is no supervisor, and every child is refused."""
         self._run_dir = run_dir
         self._send = send
+        self._stop_seconds = min(stop_seconds, STOP_SECONDS_MAX)
         self._ended: dict[str, trio.Event] = {}
         self._refused: dict[str, str] = {}
 
     async def run(self, ref: str, agent: str, task: str, limit_nusd: int | None) -> ChildReport:
         """Start the child of a call, or go on with it, and report when it has ended.
 
-        Raises ChildRefused. Cancelled, it asks for the child's Stop and does not wait for it.
+        Cancelled, it asks for the child's Stop and waits until that is on record, but not longer
+        than ``stop_seconds``.
         """
         if self._send is None:
-            raise ChildRefused("not run: there is no supervisor to start a child")
+            return self.report(ref, "not run: there is no supervisor to start a child")
         self._ended[ref] = trio.Event()
         try:
             await self._send(StartChild(ref, agent, task, limit_nusd))
             await self._ended[ref].wait()
-        except trio.Cancelled:
-            with trio.move_on_after(STOP_SECONDS_MAX, shield=True):
-                await self._send(StopChild(ref, "its parent stopped waiting for it"))
+        except trio.Cancelled as cancelled:
+            with trio.move_on_after(self._stop_seconds, shield=True):
+                if self._send is not None:
+                    await self._send(StopChild(ref, _why(cancelled)))
+                await self._ended[ref].wait()
             raise
         finally:
             del self._ended[ref]
-        if refused := self._refused.pop(ref, ""):
-            raise ChildRefused(refused)
-        return self.report(ref)
+        return self.report(ref, self._refused.pop(ref, ""), limit_nusd or 0)
 
     def ended(self, frame: ChildEnded) -> None:
         """Take in the supervisor's word that a child has ended."""
@@ -92,6 +93,26 @@ class Children:
                 self._refused[frame.ref] = frame.refused
             self._ended[frame.ref].set()
 
-    def report(self, ref: str) -> ChildReport:
-        """What the journal of a child says now."""
-        return read_child(self._run_dir.parent / f"{self._run_dir.name}.{ref}")
+    def forsaken(self) -> None:
+        """The supervisor is gone: nobody starts a child any more, or says that one has ended."""
+        self._send = None
+        for ended in self._ended.values():
+            ended.set()
+
+    def report(self, ref: str, refused: str = "", reserve_nusd: int = 0) -> ChildReport:
+        """What the journal of a child says now, or why it was ``refused``.
+
+        Of a journal that cannot be read nobody knows more than that ``reserve_nusd`` may be spent.
+        """
+        try:
+            return read_child(self._run_dir.parent / f"{self._run_dir.name}.{ref}", refused)
+        except JournalError as error:
+            return ChildReport(f"failed: {error}", Status.FAILED, reserve_nusd)
+
+
+def _why(cancelled: trio.Cancelled) -> str:
+    """Why a child is stopped, from why its parent no longer waits for it."""
+    if cancelled.source == "deadline":
+        return "its parent has reached its deadline"
+    reason = f": {cancelled.reason}" if cancelled.reason else ""
+    return f"its parent stops{reason}"

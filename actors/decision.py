@@ -55,8 +55,6 @@ class Run(msgspec.Struct, frozen=True):
     digest: bytes
     attempt: int
     probe_first: bool = False
-    reserve_nusd: int = 0
-    """What a child may spend."""
 
 
 class AskPerson(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ journal, so that killing the supervisor does not reset the count.
 """
 
 import os
+import re
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Protocol
@@ -44,6 +45,7 @@ HELD_SECONDS = 0.1
 """How often, and how long apart, a run is tried that a dying process still holds."""
 EXIT_SECONDS_MAX = 5.0
 _READ_SIZE = 64 * 1024
+_REF = re.compile(r"[1-9][0-9]{0,8}\.[0-9]{1,9}")
 
 Listener = Callable[[str, bytes], None]
 
@@ -61,7 +63,7 @@ class Family(Protocol):
         ...
 
     async def acked(self, child: "Child") -> None:
-        """Phase one of a Stop is over for this one; returns when it is for all."""
+        """This one's ending is on record; in a Stop, returns when that of all is."""
         ...
 
     def heard(self, run_id: str, line: bytes, /) -> None:
@@ -74,6 +76,8 @@ class Child:
 
     def __init__(self, family: Family, start: Start) -> None:
         self.run_id = start.run_id
+        self.ref = start.ref
+        """The call of its parent that it answers; nothing for a root."""
         self.below: dict[str, Child] = {}
         """Its own children under way, by the ref of the call that they answer."""
         self.last_heard = trio.current_time()
@@ -85,6 +89,11 @@ class Child:
         self._stop: Stop | None = None
         self._stop_asked = trio.Event()
         self._killed = False
+
+    @property
+    def agent(self) -> str:
+        """Whose run it is."""
+        return self._start.spec.agent
 
     @property
     def pid(self) -> int | None:
@@ -155,7 +164,7 @@ class Child:
             return False, Refused("spawn", str(error)), Exit()
         finally:
             os.close(log_fd)
-        self._talk = talk = _Talk(process)
+        self._talk = talk = _Talk(process, self.run_id)
         try:
             if self._killed:
                 process.kill()
@@ -188,6 +197,7 @@ class Child:
                     case Traced(line=line):
                         self._family.heard(self.run_id, line)
                     case StartChild():
+                        talk.waiting.add(frame.ref)
                         subtree.start_soon(self._run_below, talk, frame)
                     case StopChild(ref=ref, reason=reason):
                         if ref in self.below:
@@ -196,12 +206,20 @@ class Child:
                         pass
             for child in self.below.values():
                 child.stop("its parent is gone", ORPHANED)
-            if isinstance(talk.last, Ended) and self._stop:
+            if isinstance(talk.last, Ended):
                 await self._family.acked(self)
 
     async def _run_below(self, talk: "_Talk", frame: StartChild) -> None:
         refused = await self._family.run_child(self, frame)
-        await talk.send(ChildEnded(frame.ref, refused))
+        await talk.tell_ended(frame.ref, refused)
+
+    async def tell_ended(self, ref: str) -> None:
+        """Tell the actor that the ending of a child is on record; its process may still be there.
+
+        It can go on from there, and in a Stop it must not wait for who waits for it.
+        """
+        if self._talk:
+            await self._talk.tell_ended(ref)
 
     async def _pass_stop_on(self, talk: "_Talk") -> None:
         """Phase one of a Stop; whoever does not answer it in time is killed."""
@@ -228,10 +246,13 @@ class Child:
 class _Talk:
     """The frames between this process and one actor."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, run_id: str) -> None:
         self.process = process
         self.opened = False
         self.last: FromActor | None = None
+        self.waiting: set[str] = set()
+        """The refs of the children that it asked for and was not told about."""
+        self._line_start = b'{"run_id":%s,' % msgspec.json.encode(run_id)
         self._decoder = from_actor()
         self._sending = trio.Lock()
 
@@ -241,6 +262,12 @@ class _Talk:
                 await self.process.channel.send_all(encode(frame))
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 pass  # It is dying, which ``frames`` finds out.
+
+    async def tell_ended(self, ref: str, refused: str = "") -> None:
+        """Say that a child has ended, once."""
+        if ref in self.waiting:
+            self.waiting.remove(ref)
+            await self.send(ChildEnded(ref, refused))
 
     async def frames(self) -> AsyncGenerator[FromActor, None]:
         """What the actor says, to its last word or its death; garbage ends it."""
@@ -256,10 +283,25 @@ class _Talk:
             if not data:
                 return
             for frame in received:
+                if wrong := self._wrong(frame):
+                    self.last = Refused("wire", f"the actor said what it cannot know: {wrong}")
+                    return
                 self.opened = self.opened or isinstance(frame, Hello)
                 if isinstance(frame, Ended | Refused | Leaving):
                     self.last = frame
                 yield frame
+
+    def _wrong(self, frame: FromActor) -> str:
+        """What is wrong with a frame that can be read; nothing when it may be from this actor."""
+        match frame:
+            case Traced(line=line) if not line.startswith(self._line_start):
+                return "a line of another run's trace"
+            case StartChild(ref=ref) | StopChild(ref=ref) if not _REF.fullmatch(ref):
+                return f"a call {ref!r}"
+            case StartChild(ref=ref) if ref in self.waiting:
+                return f"a second child of the call {ref}"
+            case _:
+                return ""
 
 
 async def _bury(process: Process) -> None:

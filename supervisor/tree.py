@@ -4,6 +4,8 @@ Everything here is rebuilt from disk: a child's id is its parent's and the ref o
 answers, so a child that was there before is found again, and gone on with or only reported.
 """
 
+from collections import Counter
+
 import msgspec
 import trio
 
@@ -13,7 +15,7 @@ from actors.outcome import ORPHANED, Cancelled, path_of
 from actors.spec import LimitChange
 from actors.state import State
 from actors.wire import Start, StartChild
-from supervisor.child import Child, Listener
+from supervisor.child import EXIT_SECONDS_MAX, Child, Listener
 from supervisor.config import Config, ConfigError, api_key
 from supervisor.config_tree import DEPTH
 from supervisor.spawner import Spawner
@@ -43,7 +45,8 @@ class Tree:
         self._root_id = root_id
         self._addresses = addresses
         self._live: dict[str, Child] = {}
-        self._runs = sum(1 for _ in state_dir.below(root_id))
+        self._children = Counter(parent_of(run_id) for run_id in state_dir.below(root_id))
+        """How many children each run ever had."""
         self._max_depth = config.agents[config.run.agent].limits.max_depth or DEPTH
         self._stopped: tuple[str, str] | None = None
         self._acked: set[str] = set()
@@ -54,13 +57,27 @@ class Tree:
         spec = self._config.run_spec()
         start = self._start(self._root_id, self._config.run.agent, why)
         start = msgspec.structs.replace(start, spec=spec, raised=raised)
-        return await self._perform(start, None)
+        root = Child(self, start)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._stop_when_cancelled)
+            # A cancellation from outside is a Stop like any other, and reaches all runs at once.
+            with trio.CancelScope(shield=True) as self._scope:
+                await self._perform(root, None)
+            nursery.cancel_scope.cancel()
+        return root
 
-    async def _perform(self, start: Start, parent: Child | None) -> Child:
-        child = Child(self, start)
+    async def _stop_when_cancelled(self) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.stop("cancelled by the program", "program")
+            grace = self._config.supervision.stop_grace_s
+            self._scope.deadline = trio.current_time() + 2 * grace + EXIT_SECONDS_MAX
+
+    async def _perform(self, child: Child, parent: Child | None) -> None:
         self._live[child.run_id] = child
         if parent is not None:
-            parent.below[start.ref] = child
+            parent.below[child.ref] = child
         if self._stopped:
             child.stop(*self._stopped)
         try:
@@ -68,44 +85,50 @@ class Tree:
         finally:
             del self._live[child.run_id]
             if parent is not None:
-                del parent.below[start.ref]
+                del parent.below[child.ref]
             self._look_for_acks()
-        return child
 
     async def run_child(self, parent: Child, frame: StartChild) -> str:
         """Run the child of a call, unless it has ended; returns why there is none, or nothing."""
         run_id = f"{parent.run_id}.{frame.ref}"
-        if run_id in self._live:
-            return "this child is under way already"
+        assert run_id not in self._live, "an actor asks once, and dies before its children are gone"
+        if frame.agent not in self._config.child_agents(parent.agent).values():
+            return f"{parent.agent} may start no {frame.agent}"
         try:
             state = self._state_dir.state(run_id) if self._state_dir.exists(run_id) else None
             if state and is_settled(state):
                 return ""
             if state is None:
-                if words := self._no_room(run_id):
+                if words := self._no_room(parent, run_id):
                     return words
-                self._runs += 1
+                self._children[parent.run_id] += 1
                 self._state_dir.create_child(run_id)
             why = "resume" if state and state.epoch else "start"
             start = self._start(run_id, frame.agent, why, frame)
         except (StateError, JournalError, ConfigError) as error:
             return str(error)
-        child = await self._perform(start, parent)
+        child = Child(self, start)
+        await self._perform(child, parent)
         return child.refused.words if child.refused else ""
 
-    def _no_room(self, run_id: str) -> str:
+    def _no_room(self, parent: Child, run_id: str) -> str:
         depth = len(path_of(run_id)) - 1
         if depth > self._max_depth:
             return f"the tree may be {self._max_depth} levels deep below its root, and is"
-        if self._runs >= RUNS_MAX:
-            return f"the tree has {self._runs} runs, its limit"
+        if (runs := 1 + self._children.total()) >= RUNS_MAX:
+            return f"the tree has {runs} runs, its limit"
+        # The actor keeps to this by itself; here it holds for one that does not.
+        if self._children[parent.run_id] >= self._config.agents[parent.agent].limits.max_children:
+            return f"{parent.run_id} has as many children as it may"
         return ""
 
     def _start(self, run_id: str, agent: str, why: str, frame: StartChild | None = None) -> Start:
         config = self._config
         spec = config.run_spec(agent, task=frame.task if frame else None)
         if frame and frame.limit_nusd is not None:
-            limits = msgspec.structs.replace(spec.limits, max_budget_nusd=frame.limit_nusd)
+            own = spec.limits.max_budget_nusd
+            limit = frame.limit_nusd if own is None else min(own, frame.limit_nusd)
+            limits = msgspec.structs.replace(spec.limits, max_budget_nusd=limit)
             spec = msgspec.structs.replace(spec, limits=limits)
         return Start(
             run_id=run_id,
@@ -157,10 +180,12 @@ class Tree:
         return list(self._live.values())
 
     async def acked(self, child: Child) -> None:
-        """Phase one of a Stop is over for this child; returns when it is for the whole tree.
+        """This child's ending is on record, and its parent is told; in a Stop, wait for all others.
 
         The end of a process costs as much as its cancelling, so nobody ends while others cancel.
         """
+        if parent := self._live.get(parent_of(child.run_id)):
+            await parent.tell_ended(child.ref)
         if self._stopped is None:
             return
         self._acked.add(child.run_id)
@@ -182,6 +207,6 @@ def is_settled(state: State) -> bool:
     return outcome.status in SETTLED or (isinstance(why, Cancelled) and why.who != ORPHANED)
 
 
-def root_of(run_id: str) -> str:
-    """The root of the tree that a run belongs to."""
-    return path_of(run_id)[0]
+def parent_of(run_id: str) -> str:
+    """The run that a run answers to; nothing for a root."""
+    return "".join(path_of(run_id)[-2:-1])

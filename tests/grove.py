@@ -43,6 +43,8 @@ _numbers = itertools.count(1)
 class Host:
     """A trio loop in a thread, with a spawner that outlives single tests."""
 
+    spawner: Spawner
+
     def __init__(self) -> None:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=trio.run, args=(self._live,), name="grove")
@@ -51,7 +53,7 @@ class Host:
 
     async def _live(self) -> None:
         async with open_spawner("zygote", preload=PRELOAD) as spawner:
-            self.spawner: Spawner = spawner
+            self.spawner = spawner
             self._token = trio.lowlevel.current_trio_token()
             self._end = trio.Event()
             self._ready.set()
@@ -91,6 +93,9 @@ def echo(conversation: Conversation) -> Say:
 
 class Grove:
     """A state directory, a workspace, a provider that plays functions, and agents."""
+
+    nursery: trio.Nursery
+    supervisor: Supervisor
 
     def __init__(self, host: Host, folder: Path) -> None:
         self.folder = folder

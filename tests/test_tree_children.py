@@ -1,9 +1,8 @@
 """Children: whose ids they bear, when they run, and what their parent reads of them."""
 
-import pytest
-from grove import Grove, ask, echo, fan, played
+from grove import Grove, echo, played
 
-from actors.events import Opened, Started
+from actors.events import Started
 from actors.testing.scripts import Call, Say
 
 
