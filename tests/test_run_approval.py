@@ -93,7 +93,7 @@ async def test_a_rejection_without_a_reason_has_words_too(world: World) -> None:
 
 
 async def test_edited_arguments_are_the_ones_that_run(world: World, deleter: Deleter) -> None:
-    """A person may approve something else than was asked."""
+    """A person may approve something else than was asked, and the model is told."""
     await world.provide([Call("delete", {"path": "a"}), DONE])
     world.offer(deleter.tool())
     await world.perform()
@@ -101,6 +101,10 @@ async def test_edited_arguments_are_the_ones_that_run(world: World, deleter: Del
     await world.perform("resume")
     assert deleter.deleted == ["b"]
     assert world.lines("tool_start")[0]["args"] == {"path": "b"}
+    assert world.lines("tool_result")[0]["notes"] == ["arguments edited"]
+    assert world.results() == [
+        '[A person changed the arguments of this call to {"path": "b"}]\nb was deleted.'
+    ]
 
 
 async def test_edited_arguments_are_checked_again(world: World, deleter: Deleter) -> None:
