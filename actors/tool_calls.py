@@ -7,21 +7,21 @@ the loop answers what is pending. A call that only has to be run again stays pen
 import errno
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import cast
 
 import msgspec
 import trio
 
-from actors.child_report import ChildReport
-from actors.children import ChildRefused, Children
+from actors.children import Children
 from actors.decision import Answer, Calls, Run
-from actors.events import Abandoned, ChildWaits, Finished, Started
+from actors.events import Abandoned, Finished, Started
+from actors.fan_out import FanOut
 from actors.messages import Nature, ResultKind
-from actors.outcome import Status
-from actors.pending import IN_DOUBT_WORDS, no_child
+from actors.pending import IN_DOUBT_WORDS
 from actors.record import Record
+from actors.resources import limit_words
 from actors.spec import ErrorPolicy
 from actors.state import Call
 from actors.text import clean, cut
@@ -52,7 +52,7 @@ class ToolCalls:
     ) -> None:
         self._record = record
         self._children = children
-        self._child_slots = trio.CapacityLimiter(record.state.limits.children_at_once)
+        self._fan_out = FanOut(record, children)
         self._errors = errors
         self._context_of = context_of
         self._slots = trio.CapacityLimiter(SIDE_BY_SIDE_MAX)
@@ -73,7 +73,7 @@ class ToolCalls:
                     nursery.start_soon(self._one, run, nursery.cancel_scope)
             children = [run for run in batch.runs if run.tool.nature is Nature.CHILD]
             if children:
-                nursery.start_soon(self._fan_out, children, nursery)
+                nursery.start_soon(self._fan_out.perform, children)
         if any(run.call.abandoned for run in batch.runs):
             raise MustLeave
 
@@ -91,43 +91,6 @@ class ToolCalls:
             await self._record.add(_told_of_edit(call, finished), barrier=write)
             if finished.permanent:
                 batch_scope.cancel()
-
-    async def _fan_out(self, runs: Sequence[Run], nursery: trio.Nursery) -> None:
-        """Start children in the order of their calls, as many at once as there may be."""
-        for run in runs:
-            await self._child_slots.acquire_on_behalf_of(run.call.ref)
-            # Asked again at the last moment: by now others of this message may have failed alike.
-            words = None if run.call.attempts else no_child(self._record.state, run.tool)
-            if words:
-                self._child_slots.release_on_behalf_of(run.call.ref)
-                await self._record.add(
-                    Finished(ref=run.call.ref, outcome=ResultKind.ERROR, content=words)
-                )
-                continue
-            if not run.call.attempts:
-                started = _started(run, self._record.state.run_id)
-                await self._record.add(started, barrier=True)
-            nursery.start_soon(self._child, run)
-
-    async def _child(self, run: Run) -> None:
-        """See the run behind a call to its end; the parent reads only its report."""
-        ref, question = run.call.ref, str(run.arguments.values["question"])
-        try:
-            report = await self._children.run(
-                ref, run.tool.agent, question, run.reserve_nusd or None
-            )
-        except ChildRefused as refused:
-            words = f"failed: {refused}"
-            await self._record.add(
-                Finished(ref=ref, outcome=ResultKind.ERROR, content=words), barrier=True
-            )
-            return
-        finally:
-            self._child_slots.release_on_behalf_of(ref)
-        if report.waits:
-            await self._record.add(ChildWaits(ref=ref, interruption=report.waits))
-        else:
-            await self._record.add(_child_finished(ref, report), barrier=True)
 
     def _in_words(self, answer: Answer) -> Finished:
         """The answer that the loop gave; of a child, with what it has found so far."""
@@ -238,19 +201,6 @@ def _started(run: Run, run_id: str) -> Started:
         key=idempotency_key(run_id, call.ref, tool.name),
         attempt=run.attempt,
         digest=run.digest,
-        agent=tool.agent,
-        reserve_nusd=run.reserve_nusd,
-    )
-
-
-def _child_finished(ref: str, report: ChildReport) -> Finished:
-    done = report.status == Status.COMPLETED
-    return Finished(
-        ref=ref,
-        outcome=ResultKind.OK if done else ResultKind.ERROR,
-        content=report.words,
-        child_nusd=report.spent_nusd,
-        child_status=report.status,
     )
 
 
@@ -298,6 +248,8 @@ def error_words(error: BaseException) -> str:
         return "; ".join(error_words(inner) for inner in group.exceptions[:5])
     if isinstance(error, ToolError):
         return clean(str(error)) or type(error).__name__
+    if words := limit_words(error):
+        return words
     if isinstance(error, OSError) and error.errno:
         name = f": {error.filename}" if error.filename else ""
         return clean(f"{os.strerror(error.errno).lower()}{name} ({errno.errorcode[error.errno]})")
