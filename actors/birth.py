@@ -126,7 +126,8 @@ def _place_descriptors(channel_fd: int, log_fd: int) -> None:
 
 def _offer_to_oom_killer() -> None:
     # Actors can be resumed and the supervisor cannot, so they are the ones to go; not fatal where
-    # the file is missing.
+    # the file is missing. As a fork of the zygote we may not write it without a word.
+    prctl.allow_dumps()
     score = Path("/proc/self/oom_score_adj")
     with contextlib.suppress(OSError, ValueError):
         score.write_text(str(min(1000, int(score.read_text()) + _OOM_SCORE_ADDED)))

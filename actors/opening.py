@@ -14,6 +14,7 @@ import trio
 
 from actors.catalogue import Catalogue, CatalogueError
 from actors.children import Children, child_tools
+from actors.confinement import ConfinementError, confine
 from actors.custodian import MARKER
 from actors.decision import Rules, Run, StopCondition
 from actors.epoch import begin
@@ -100,11 +101,13 @@ async def open_run(
             return
         effects_fd = await _hold_effects(run_dir, fs)
         try:
+            # Before the first line of the user's own code.
+            confine(start)
             agents = child_tools(start.spec.tools.agents)
             catalogue = Catalogue.load(start.spec.tools, agents)
             conditions = [_stop_condition(path) for path in start.spec.limits.stop_when]
             workspace = _workspace(start.spec.tools.workspace)
-        except (CatalogueError, Unusable) as error:
+        except (ConfinementError, CatalogueError, Unusable) as error:
             if record.state.epoch:
                 raise Unusable(str(error)) from error
             await record.add(_begin(record, start, {}), barrier=True)

@@ -10,6 +10,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
 
 _NAME_MAX_BYTES = 15
 
@@ -48,6 +49,16 @@ def adopt_orphans() -> bool:
 def forbid_dumps() -> bool:
     """Keep memory, and the keys in it, from core files and the same user's other processes."""
     return _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def allow_dumps() -> bool:
+    """Give this user back its own files in /proc/self, and everything else with them."""
+    return _prctl(_PR_SET_DUMPABLE, 1)
+
+
+def forbid_new_privileges() -> bool:
+    """Let no program that is started from here gain rights, whatever its file says."""
+    return _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def rename(name: str) -> bool:

@@ -82,6 +82,25 @@ class ToolsSpec(msgspec.Struct, frozen=True, kw_only=True):
     """``words`` or ``stop`` for every plain write; None: stop for tools that need approval."""
 
 
+class Resources(msgspec.Struct, frozen=True, kw_only=True):
+    """What each process of a run may use, the actor and its tools' programs; None: no limit."""
+
+    memory_mib: int | None = None
+    """Address space."""
+    cpu_seconds: int | None = None
+    open_files: int | None = None
+    file_size_mib: int | None = None
+
+
+class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run's processes can reach; writing is for the workspace alone."""
+
+    network: bool = False
+    """Whether TCP may go elsewhere than to the provider's port."""
+    read: tuple[str, ...] | None = None
+    """Absolute paths that may be read besides the workspace and the system's; None: all."""
+
+
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that decides what a run does, without a secret in it."""
 
@@ -93,6 +112,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     tools: ToolsSpec = ToolsSpec()
     limits: Limits = Limits()
     errors: ErrorPolicy = ErrorPolicy()
+    resources: Resources = Resources()
+    sandbox: Sandbox | None = None
     durability: str = "power"
     max_restarts: int = 3
     restart_period_seconds: float = 60.0

@@ -205,6 +205,8 @@ def self_check() -> str | None:
 def main(arguments: Sequence[str]) -> int:
     """Warm up, report, serve."""
     prctl.rename("exeunt-zygote")
+    # Whoever could look into this process would see what is handed to all that it forks.
+    prctl.forbid_dumps()
     # Ctrl-C and a closed terminal concern the supervisor, which tells us by closing the control.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -58,7 +58,12 @@ def load_config(
         },
         pricing=document.pricing,
         agents={
-            name: _with_system(agent, f"agents.{name}", full.parent, origin)
+            name: _with_reads(
+                _with_system(agent, f"agents.{name}", full.parent, origin),
+                f"agents.{name}.sandbox.read",
+                full.parent,
+                origin,
+            )
             for name, agent in document.agents.items()
         },
         tools={
@@ -239,6 +244,23 @@ def _with_root(source: ToolSource, key: str, folder: Path, origin: Origin) -> To
         f"there is no folder {source.root} in the working directory or beside the config; "
         "make it or correct the path",
     )
+
+
+def _with_reads(agent: Agent, key: str, folder: Path, origin: Origin) -> Agent:
+    if agent.sandbox is None or agent.sandbox.read is None:
+        return agent
+    paths: list[str] = []
+    for index, one in enumerate(agent.sandbox.read):
+        path = _resolved(Path(one)) or _resolved(folder / one)
+        if path is None:
+            raise origin.error(
+                f"{key}[{index}]",
+                f"there is no {one} in the working directory or beside the config; correct the "
+                "path or leave it out",
+            )
+        paths.append(str(path))
+    sandbox = msgspec.structs.replace(agent.sandbox, read=tuple(paths))
+    return msgspec.structs.replace(agent, sandbox=sandbox)
 
 
 def _resolved(path: Path) -> Path | None:

@@ -134,6 +134,28 @@ class AgentErrors(Section, frozen=True, kw_only=True):
     """What becomes of a write that may have happened; else, stop for tools under approval."""
 
 
+class AgentResources(Section, frozen=True, kw_only=True):
+    """``[agents.X.resources]``: limits of each process, the actor's and its tools'."""
+
+    memory_mb: Annotated[int, Meta(ge=256, le=16_777_216)] | None = None
+    """Address space, in units of 2**20 bytes."""
+    cpu_s: Count | None = None
+    open_files: Annotated[int, Meta(ge=64, le=1_048_576)] | None = None
+    file_size_mb: Annotated[int, Meta(ge=64, le=16_777_216)] | None = None
+    """The run's journal is such a file too."""
+
+
+class AgentSandbox(Section, frozen=True, kw_only=True):
+    """``[agents.X.sandbox]``: what the agent's processes can reach."""
+
+    landlock: bool
+    """Given in any case, so that nobody takes the table alone for a sandbox."""
+    network: bool = False
+    """Whether TCP may go elsewhere than to the provider's port."""
+    read: tuple[Text, ...] | None = None
+    """What may be read besides the workspace and the system's folders; everything when absent."""
+
+
 class Agent(Section, frozen=True, kw_only=True):
     """``[agents.X]``: one kind of run."""
 
@@ -147,6 +169,8 @@ class Agent(Section, frozen=True, kw_only=True):
     limits: AgentLimits = AgentLimits()
     context: AgentContext = AgentContext()
     errors: AgentErrors = AgentErrors()
+    resources: AgentResources = AgentResources()
+    sandbox: AgentSandbox | None = None
 
 
 class ToolSource(Section, frozen=True, kw_only=True):

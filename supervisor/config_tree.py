@@ -6,9 +6,25 @@ from typing import Literal, TypeVar
 import msgspec
 
 from actors.money import Prices, nusd
-from actors.spec import AgentTool, ErrorPolicy, Limits, ProviderSpec, RunSpec, ToolsSpec
+from actors.spec import (
+    AgentTool,
+    ErrorPolicy,
+    Limits,
+    ProviderSpec,
+    Resources,
+    RunSpec,
+    Sandbox,
+    ToolsSpec,
+)
 from supervisor.config_errors import ConfigError, Origin, nearest
-from supervisor.config_sections import Agent, AgentLimits, Document, Provider
+from supervisor.config_sections import (
+    Agent,
+    AgentLimits,
+    AgentResources,
+    AgentSandbox,
+    Document,
+    Provider,
+)
 from supervisor.terminal import visible
 
 T = TypeVar("T", int, float, str)
@@ -93,6 +109,8 @@ class Config(Document, frozen=True, kw_only=True):
             errors=ErrorPolicy(
                 tool_errors=section.errors.tool_errors, repeat_limit=section.errors.repeat_limit
             ),
+            resources=_resources(section.resources),
+            sandbox=_sandbox(section.sandbox),
             durability=self.state.durability,
             max_restarts=self.supervision.max_restarts,
             restart_period_seconds=self.supervision.restart_period_s,
@@ -205,6 +223,21 @@ def _limits(limits: AgentLimits) -> Limits:
         stop_after_tool=_limit(limits.stop_after_tool),
         stop_when=limits.stop_when,
     )
+
+
+def _resources(resources: AgentResources) -> Resources:
+    return Resources(
+        memory_mib=resources.memory_mb,
+        cpu_seconds=resources.cpu_s,
+        open_files=resources.open_files,
+        file_size_mib=resources.file_size_mb,
+    )
+
+
+def _sandbox(sandbox: AgentSandbox | None) -> Sandbox | None:
+    if sandbox is None or not sandbox.landlock:
+        return None
+    return Sandbox(network=sandbox.network, read=sandbox.read)
 
 
 def _limit(value: T | Literal["none"]) -> T | None:

@@ -114,6 +114,8 @@ async def open_spawner(
     env = {name: value for name, value in os.environ.items() if name not in drop_env}
     env[custodian.MARKER] = custodian.BLANK
     prctl.adopt_orphans()
+    # A key stands in our environment, where the same user's other processes could read it.
+    prctl.forbid_dumps()
     _raise_file_limit()
     only: BaseException | None = None
     try:
