@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import trio
-from actors.verdict import Verdict, record_verdict
 
 from actors.events import AnyEvent
 from actors.fs import Fs
@@ -25,6 +24,7 @@ from actors.state import State, fold
 from actors.testing.provider import ProviderSettings, serve
 from actors.testing.scripts import Call, Conversation, Say, ScriptFunction, script
 from actors.tools import Tool
+from actors.verdict import Verdict, record_verdict
 from actors.wire import Start
 
 PRICES = Prices(input=2_000_000, cached_input=200_000, output=12_000_000)
