@@ -23,7 +23,7 @@ class Fitted(msgspec.Struct, frozen=True):
     folded: int = 0
     """Rounds that it folded."""
     raw: int = 0
-    """The request's size by our own count, from which usage is learned."""
+    """The request's size by our own count, from which usage is learned; 0: nothing is fitted."""
     rounds: int = 0
     """Rounds that the request is made of, folded ones too."""
     why: str = "budget"
@@ -70,8 +70,7 @@ def fit(
     fresh = window.fresh(calibration.rounds)
     before = calibration.tokens(window.size(marks), fresh, k0)
     if policy.name == "off":
-        raw = window.size(marks)
-        return Fitted(marks, before, before, raw=raw, rounds=window.rounds)
+        return Fitted(marks, before, before)
     raw_budget = calibration.raw_budget(budget, fresh, k0)
     if policy.name == "reference":
         new = fit_reference(window, marks, raw_budget)
