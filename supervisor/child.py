@@ -6,8 +6,7 @@ journal, so that killing the supervisor does not reset the count.
 """
 
 import os
-import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -16,11 +15,8 @@ import trio
 
 from actors.outcome import ORPHANED
 from actors.wire import (
-    ChildEnded,
     Ended,
-    FrameError,
     FromActor,
-    Hello,
     Leaving,
     Refused,
     Start,
@@ -28,14 +24,12 @@ from actors.wire import (
     Stop,
     StopChild,
     Tell,
-    ToActor,
     Traced,
-    encode,
-    from_actor,
 )
 from supervisor.spawned import Exit, Process, SpawnError
 from supervisor.spawner import Spawner
 from supervisor.state_dir import LOG
+from supervisor.talk import Talk
 
 BACK_OFF_SECONDS = (0.1, 0.3, 1.0, 2.0)
 STILLBORN_MAX = 3
@@ -44,8 +38,6 @@ HELD_MAX = 50
 HELD_SECONDS = 0.1
 """How often, and how long apart, a run is tried that a dying process still holds."""
 EXIT_SECONDS_MAX = 5.0
-_READ_SIZE = 64 * 1024
-_REF = re.compile(r"[1-9][0-9]{0,8}\.[0-9]{1,9}")
 
 Listener = Callable[[str, bytes], None]
 
@@ -85,7 +77,7 @@ class Child:
         """Why the run could not go on, where its journal does not say."""
         self._family = family
         self._start = start
-        self._talk: _Talk | None = None
+        self._talk: Talk | None = None
         self._stop: Stop | None = None
         self._stop_asked = trio.Event()
         self._killed = False
@@ -164,7 +156,7 @@ class Child:
             return False, Refused("spawn", str(error)), Exit()
         finally:
             os.close(log_fd)
-        self._talk = talk = _Talk(process, self.run_id)
+        self._talk = talk = Talk(process, self.run_id)
         try:
             if self._killed:
                 process.kill()
@@ -188,7 +180,7 @@ class Child:
                 await _bury(process)
         return talk.opened, talk.last, await process.wait()
 
-    async def _hear_tree(self, talk: "_Talk") -> None:
+    async def _hear_tree(self, talk: Talk) -> None:
         """Listen to the actor's last word; then its subtree goes too, whatever the word was."""
         async with trio.open_nursery() as subtree:
             async for frame in talk.frames():
@@ -209,7 +201,7 @@ class Child:
             if isinstance(talk.last, Ended):
                 await self._family.acked(self)
 
-    async def _run_below(self, talk: "_Talk", frame: StartChild) -> None:
+    async def _run_below(self, talk: Talk, frame: StartChild) -> None:
         refused = await self._family.run_child(self, frame)
         await talk.tell_ended(frame.ref, refused)
 
@@ -221,7 +213,7 @@ class Child:
         if self._talk:
             await self._talk.tell_ended(ref)
 
-    async def _pass_stop_on(self, talk: "_Talk") -> None:
+    async def _pass_stop_on(self, talk: Talk) -> None:
         """Phase one of a Stop; whoever does not answer it in time is killed."""
         await self._stop_asked.wait()
         if self._stop and not self._killed:
@@ -241,67 +233,6 @@ class Child:
     def latest(self) -> float:
         """When the run or one below it was last heard of, in trio's time."""
         return max([self.last_heard, *(child.latest() for child in self.below.values())])
-
-
-class _Talk:
-    """The frames between this process and one actor."""
-
-    def __init__(self, process: Process, run_id: str) -> None:
-        self.process = process
-        self.opened = False
-        self.last: FromActor | None = None
-        self.waiting: set[str] = set()
-        """The refs of the children that it asked for and was not told about."""
-        self._line_start = b'{"run_id":%s,' % msgspec.json.encode(run_id)
-        self._decoder = from_actor()
-        self._sending = trio.Lock()
-
-    async def send(self, frame: ToActor) -> None:
-        async with self._sending:
-            try:
-                await self.process.channel.send_all(encode(frame))
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                pass  # It is dying, which ``frames`` finds out.
-
-    async def tell_ended(self, ref: str, refused: str = "") -> None:
-        """Say that a child has ended, once."""
-        if ref in self.waiting:
-            self.waiting.remove(ref)
-            await self.send(ChildEnded(ref, refused))
-
-    async def frames(self) -> AsyncGenerator[FromActor, None]:
-        """What the actor says, to its last word or its death; garbage ends it."""
-        while not isinstance(self.last, Ended | Refused | Leaving):
-            try:
-                data = await self.process.channel.receive_some(_READ_SIZE)
-                received = self._decoder.feed(data) if data else []
-            except trio.BrokenResourceError:
-                return
-            except FrameError as error:
-                self.last = Refused("wire", f"the actor said what cannot be understood: {error}")
-                return
-            if not data:
-                return
-            for frame in received:
-                if wrong := self._wrong(frame):
-                    self.last = Refused("wire", f"the actor said what it cannot know: {wrong}")
-                    return
-                self.opened = self.opened or isinstance(frame, Hello)
-                if isinstance(frame, Ended | Refused | Leaving):
-                    self.last = frame
-                yield frame
-
-    def _wrong(self, frame: FromActor) -> str:
-        """What is wrong with a frame that can be read; nothing when it may be from this actor."""
-        match frame:
-            case Traced(line=line) if not line.startswith(self._line_start):
-                return "a line of another run's trace"
-            case StartChild(ref=ref) | StopChild(ref=ref) if not _REF.fullmatch(ref):
-                return f"a call {ref!r}"
-            case StartChild(ref=ref) if ref in self.waiting:
-                return f"a second child of the call {ref}"
-            case _:
-                return ""
 
 
 async def _bury(process: Process) -> None:

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from run_tools import is_alive
 
 from actors.events import AnyEvent, Opened
 from actors.state import State
+from actors.testing.faults import Fault
 from actors.testing.provider import ProviderSettings, serve
 from actors.testing.scripts import Call, Conversation, Say, ScriptFunction, script
 from supervisor.child import Child
@@ -110,7 +112,6 @@ class Grove:
         self._news = trio.Event()
         self._agents: dict[str, str] = {}
         self._tools: dict[str, str] = {}
-        self._scripts: dict[str, str] = {}
         self._provided = ""
         shutil.copytree(WORKSPACE, self.workspace)
         for name in MODULES:
@@ -137,12 +138,19 @@ class Grove:
 
     # What is configured.
 
-    def agent(self, name: str, steps: Steps, *tools: str, **limits: Any) -> None:
+    def agent(
+        self,
+        name: str,
+        steps: Steps,
+        *tools: str,
+        faults: Sequence[Fault] = (),
+        errors: str = "",
+        **limits: Any,
+    ) -> None:
         """An agent that plays a function, or steps turn by turn."""
         model = f"{name}-{next(_numbers)}"
-        self._scripts[name] = model
 
-        @script(model)
+        @script(model, faults=faults)
         def play(conversation: Conversation) -> Any:
             self.asked.append(conversation)
             if callable(steps):
@@ -155,6 +163,8 @@ class Grove:
                 f"[agents.{name}]",
                 f"model = {json.dumps(model)}",
                 f"tools = {json.dumps(tools)}",
+                f"[agents.{name}.errors]",
+                errors,
                 f"[agents.{name}.limits]",
                 *rows,
             ]
@@ -164,13 +174,28 @@ class Grove:
         """Put an agent behind each tool."""
         self._tools |= tools
 
-    def family(self, many: int, child: Steps = echo, *tools: str, **limits: Any) -> None:
-        """A lead that asks so many questions in one message, and its researchers."""
-        lead = {key[5:]: value for key, value in limits.items() if key.startswith("lead_")}
-        own = {key: value for key, value in limits.items() if not key.startswith("lead_")}
+    def family(self, many: int, child: Steps = echo, *tools: str, **options: Any) -> None:
+        """A lead that asks so many questions in one message, and its researchers.
+
+        The lead's options bear ``lead_`` before their names.
+        """
+        lead = {key[5:]: value for key, value in options.items() if key.startswith("lead_")}
+        own = {key: value for key, value in options.items() if not key.startswith("lead_")}
         self.agent("lead", fan(many), "research", **lead)
         self.agent("researcher", child, *tools, **own)
         self.behind(research="researcher")
+
+    def chain(self, leaf: Steps, *tools: str, **options: Any) -> None:
+        """Three generations: a lead, a child of it, and a grandchild r1.1.0.1.0 with these steps.
+
+        The lead's options bear ``lead_`` before their names.
+        """
+        lead = {key[5:]: value for key, value in options.items() if key.startswith("lead_")}
+        own = {key: value for key, value in options.items() if not key.startswith("lead_")}
+        self.agent("lead", fan(1, "delegate"), "delegate", **lead)
+        self.agent("middle", fan(1), "research")
+        self.agent("leaf", leaf, *tools, **own)
+        self.behind(delegate="middle", research="leaf")
 
     async def config(
         self,
@@ -241,6 +266,24 @@ durability = "process"
             if kind in ("", line["type"]) and run_id in ("", line["run_id"])
         ]
 
+    def go(self) -> None:
+        """Let the tools that wait for it go on."""
+        (self.workspace / "go").touch()
+
+    async def beside(
+        self, act: Callable[[], Awaitable[object]], root: str = "r1", **options: Any
+    ) -> Report:
+        """Run a tree, or go on with it, with something else going on."""
+        async with trio.open_nursery() as nursery:
+            resumes = self.supervisor.state_dir.exists(root)
+            config = None if resumes else await self.config(**options)
+            nursery.start_soon(act)
+            supervisor = self.supervisor
+            run = supervisor.run(config, root) if config else supervisor.resume(root)
+            report = await run
+            nursery.cancel_scope.cancel()
+        return report
+
     def child(self, run_id: str) -> Child:
         """A run that is under way."""
         (found,) = [one for one in self.supervisor.children() if one.run_id == run_id]
@@ -251,6 +294,16 @@ durability = "process"
         pid = self.child(run_id).pid
         assert pid
         os.kill(pid, number)
+
+    def kill_zygote(self) -> None:
+        """Kill the zygote, and with it every actor."""
+        way: Any = self._spawner
+        os.kill(way._way._life.pid, signal.SIGKILL)
+
+    async def supervisor_process(self, run_id: str) -> trio.Process:
+        """A supervisor in a process of its own, which starts the run that was configured."""
+        command = [sys.executable, "-P", str(HERE / "tree_supervisor.py"), str(self.folder), run_id]
+        return await self.nursery.start(functools.partial(trio.run_process, command, check=False))
 
     # What stands on disk.
 

@@ -20,8 +20,10 @@ async def dawdle(context: ToolContext) -> str:
 @tool(read_only=True)
 async def pause(context: ToolContext) -> str:
     """Wait until a file called go is there."""
+    root = context.require_workspace().root
+    (root / "pausing").touch()
     context.progress("waiting")
-    while not (context.require_workspace().root / "go").exists():  # noqa: ASYNC110  # no other sign
+    while not (root / "go").exists():  # noqa: ASYNC110  # no other sign
         await trio.sleep(0.005)
     return "went on"
 
@@ -32,6 +34,14 @@ async def crash() -> str:
     os.kill(os.getpid(), signal.SIGSEGV)
     await trio.sleep_forever()
     return ""
+
+
+@tool(read_only=True)
+async def forbid_later(context: ToolContext) -> str:
+    """Wait until a file called go is there, then fail in a way that no message can mend."""
+    while not (context.require_workspace().root / "go").exists():  # noqa: ASYNC110  # no other sign
+        await trio.sleep(0.005)
+    raise PermissionError("not yours")
 
 
 @tool(needs_approval=True)
