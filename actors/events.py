@@ -6,10 +6,12 @@ refused when read, never skipped.
 
 import msgspec
 
+from actors.calibration import Calibration
 from actors.messages import Assistant, Nature, Prompt, ResultKind
 from actors.money import Prices, Usage
 from actors.outcome import Interruption, Status
 from actors.spec import Limits
+from actors.window import Marks
 
 SCHEMAS = {1: "runs with tool calls, children, approvals, stops and restarts"}
 SCHEMA = max(SCHEMAS)
@@ -41,6 +43,10 @@ class Head(msgspec.Struct, array_like=True):
     """Spent and possibly spent by children whose calls are answered."""
     children: int = 0
     """Children started."""
+    marks: Marks = Marks()
+    """How the history is shaped in a request."""
+    calibration: Calibration = Calibration()
+    """What the provider's usage has taught us of our counts."""
 
     def copy(self) -> "Head":
         """A snapshot that later events do not change."""
@@ -79,6 +85,17 @@ class Opened(Event, frozen=True, tag="run.opened"):
     """Bytes of a torn tail that were cut when this process opened the journal."""
 
 
+class ContextFitted(Event, frozen=True, tag="context.fitted"):
+    """The next request shows less of the history than the one before it; sizes in tokens."""
+
+    marks: Marks
+    before: int
+    after: int
+    cleared: int
+    folded: int
+    why: str
+
+
 class Asked(Event, frozen=True, tag="model.asked"):
     """The model is about to be asked; on disk before the request leaves."""
 
@@ -86,6 +103,9 @@ class Asked(Event, frozen=True, tag="model.asked"):
     input_estimate: int
     max_output: int
     cap_nusd: int
+    raw: int = 0
+    """The request's size by our own count, for a run with a context budget."""
+    rounds: int = 0
 
 
 class Replied(Event, frozen=True, tag="model.replied"):
@@ -96,6 +116,8 @@ class Replied(Event, frozen=True, tag="model.replied"):
     usage: Usage
     cost_nusd: int
     finish: str
+    notes: tuple[str, ...] = ()
+    """What had to be mended or assumed to read it."""
     head: Head | None = None
 
 
@@ -109,6 +131,8 @@ class AskFailed(Event, frozen=True, tag="model.failed"):
     maybe_billed: bool = False
     cap_nusd: int = 0
     retry_at: float = 0.0
+    lowered_budget: int = 0
+    """The provider refused the request as too long: what the next one may have, in tokens."""
 
 
 class Started(Event, frozen=True, tag="tool.started"):
@@ -211,6 +235,7 @@ class RunStopped(Event, frozen=True, tag="run.stopped"):
 
 AnyEvent = (
     Opened
+    | ContextFitted
     | Asked
     | Replied
     | AskFailed

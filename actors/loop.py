@@ -26,8 +26,13 @@ OUTPUT_TOKENS_MIN = 256
 RETRY_SECONDS_MAX = 600.0
 
 
-def decide(state: State, rules: Rules, *, now: float, input_tokens: int) -> Decision:
-    """What to do next; ``input_tokens`` is the size of the request as it would be sent."""
+def decide(
+    state: State, rules: Rules, *, now: float, input_tokens: int, unfit: str = ""
+) -> Decision:
+    """What to do next; ``input_tokens`` is the size of the request as it would be sent.
+
+    ``unfit`` says why no request can be made small enough, where that is so.
+    """
     if ending := _ending_underway(state, rules, now):
         words, outcome = ending
         # An orphan's calls stay pending: whoever resumes it goes on with them.
@@ -38,6 +43,8 @@ def decide(state: State, rules: Rules, *, now: float, input_tokens: int) -> Deci
         return Finish(done)
     if reached := _limit_reached(state, rules, now):
         return Finish(reached)
+    if unfit:
+        return Finish(Outcome(Status.FAILED, error=unfit))
     return _ask(state, rules, input_tokens)
 
 
@@ -114,8 +121,10 @@ def _failure(state: State, rules: Rules, now: float) -> str | None:
     first, last = state.ask_failures[0], state.ask_failures[-1]
     if last.permanent:
         return last.words
-    if len(state.ask_failures) > rules.max_retries:
-        return f"gave up after {len(state.ask_failures)} attempts: {last.words}"
+    # A request that was too long and is sent once more in a smaller shape is no outage.
+    outages = [one for one in state.ask_failures if not one.lowered_budget]
+    if len(outages) > rules.max_retries:
+        return f"gave up after {len(outages)} attempts: {last.words}"
     if last.retry_at - first.at > RETRY_SECONDS_MAX:
         return f"gave up after {RETRY_SECONDS_MAX:.0f} s: {last.words}"
     return None

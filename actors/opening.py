@@ -18,6 +18,7 @@ from actors.confinement import ConfinementError, confine
 from actors.custodian import MARKER
 from actors.decision import Rules, Run, StopCondition
 from actors.epoch import begin
+from actors.estimate import counter_for
 from actors.events import ChildSettled, Opened, RunStopped, UserMessage
 from actors.fs import REAL, Fs
 from actors.journal import Corrupt, Held
@@ -32,7 +33,9 @@ from actors.text import clean
 from actors.tool_calls import ToolCalls
 from actors.tool_context import ToolContext
 from actors.trace import Follower
+from actors.transcript import Transcript
 from actors.warm import ssl_context
+from actors.window import Policy
 from actors.wire import Start
 from actors.workspace import Workspace
 
@@ -138,13 +141,41 @@ async def open_run(
                 _context_maker(start, workspace, effects_fd),
                 children,
             )
-            yield OpenRun(record, Performer(record, rules, spec.provider, provider, calls))
+            transcript = _transcript(record.state, spec, catalogue)
+            yield OpenRun(
+                record, Performer(record, rules, spec.provider, provider, calls, transcript)
+            )
     finally:
         if workspace:
             workspace.close()
         if effects_fd >= 0:
             os.close(effects_fd)
         record.close()
+
+
+def _transcript(state: State, spec: RunSpec, catalogue: Catalogue) -> Transcript:
+    """The run's transcript, in the shape that its journal says; raises Corrupt, Unusable."""
+    context = spec.context
+    counter = counter_for(
+        spec.provider.model, scripted=spec.provider.base_url is None, choice=context.counter
+    )
+    prices = state.prices
+    share = prices.cached_input / prices.input if prices and prices.input else 0.1
+    policy = Policy(
+        name=context.policy,
+        cold_after_seconds=context.cold_after_seconds,
+        cached_share=min(1.0, share),
+    )
+    transcript = Transcript(state, catalogue.tools_json(), counter, context.budget_tokens, policy)
+    transcript.follow()
+    try:
+        transcript.fit(0.0)
+    except ValueError as error:
+        raise Corrupt(
+            f"run {state.run_id} says of its requests what cannot be: {error}. "
+            "Nothing was changed; restore its journal from a copy."
+        ) from error
+    return transcript
 
 
 def _begin(record: Record, start: Start, tools: dict[str, str]) -> Opened:

@@ -6,8 +6,17 @@ import time
 import trio
 
 from actors.backoff import delay
-from actors.decision import Ask, AskPerson, Calls, Finish, Rules
-from actors.events import ApprovalAsked, Asked, AskFailed, Replied, RunStopped, StopRequested
+from actors.decision import Ask, AskPerson, Calls, Decision, Finish, Rules
+from actors.events import (
+    ApprovalAsked,
+    Asked,
+    AskFailed,
+    ContextFitted,
+    Replied,
+    RunStopped,
+    StopRequested,
+)
+from actors.fit import Fitted, Overflow, lowered_budget
 from actors.loop import deadline_reason, decide
 from actors.money import FREE, Usage
 from actors.outcome import Outcome
@@ -20,6 +29,7 @@ from actors.spec import ProviderSpec
 from actors.tokens import count_reply
 from actors.tool_calls import MustLeave, ToolCalls
 from actors.transcript import Transcript
+from actors.window import Marks
 
 
 class Performer:
@@ -32,6 +42,7 @@ class Performer:
         spec: ProviderSpec,
         provider: Provider,
         calls: ToolCalls,
+        transcript: Transcript,
         rng: random.Random | None = None,
     ) -> None:
         self._record = record
@@ -40,10 +51,12 @@ class Performer:
         self._provider = provider
         self._calls = calls
         self._tools_json = rules.catalogue.tools_json()
-        self._transcript = Transcript(record.state, self._tools_json)
+        self._transcript = transcript
         # Made here and not in a module, so that two forked actors never wait in step.
         self._rng = rng or random.Random()
         self._step = trio.CancelScope()
+        self._shape = Fitted(Marks(), 0, 0)
+        self._input_tokens = 0
 
     def request_stop(self, reason: str, who: str) -> None:
         """Record that a Stop was asked for, then cancel what is under way; the first one counts."""
@@ -61,9 +74,7 @@ class Performer:
         state = self._record.state
         while True:
             self._transcript.follow()
-            decision = decide(
-                state, self._rules, now=time.time(), input_tokens=self._input_tokens()
-            )
+            decision = self._decide()
             if isinstance(decision, Finish):
                 return await self._finish(decision.outcome)
             self._step = trio.CancelScope(deadline=self._deadline())
@@ -78,9 +89,19 @@ class Performer:
                 reason = deadline_reason(state.limits.deadline_seconds)
                 self._record.write(StopRequested(reason=reason, who="deadline"))
 
-    def _input_tokens(self) -> int:
-        # Counted only where money depends on it.
-        return self._transcript.tokens() if self._record.state.prices else 0
+    def _decide(self) -> Decision:
+        now, state = time.time(), self._record.state
+        shape = self._transcript.fit(now)
+        if isinstance(shape, Overflow):
+            return decide(state, self._rules, now=now, input_tokens=shape.size, unfit=shape.words)
+        tokens = shape.after
+        if not tokens and state.prices:
+            # Without a context budget nothing was counted, and money depends on it.
+            tokens = self._transcript.tokens()
+        decision = decide(state, self._rules, now=now, input_tokens=tokens)
+        if isinstance(decision, Ask):
+            self._shape, self._input_tokens = shape, tokens
+        return decision
 
     def _deadline(self) -> float:
         state = self._record.state
@@ -115,6 +136,18 @@ class Performer:
         record = self._record
         if (wait := ask.not_before - time.time()) > 0:
             await trio.sleep(wait)
+        shape = self._shape
+        if shape.changed:
+            await record.add(
+                ContextFitted(
+                    marks=shape.marks,
+                    before=shape.before,
+                    after=shape.after,
+                    cleared=shape.cleared,
+                    folded=shape.folded,
+                    why=shape.why,
+                )
+            )
         body = request_body(
             self._spec.model,
             self._tools_json,
@@ -124,9 +157,11 @@ class Performer:
         )
         asked = Asked(
             turn=ask.turn,
-            input_estimate=self._input_tokens(),
+            input_estimate=self._input_tokens,
             max_output=ask.max_output,
             cap_nusd=ask.cap_nusd,
+            raw=shape.raw,
+            rounds=shape.rounds,
         )
         await record.add(asked, barrier=True)
         record.fs.boundary("model:before")
@@ -151,16 +186,25 @@ class Performer:
         )
 
     def _failed(self, ask: Ask, error: ProviderError) -> AskFailed:
-        attempt = len(self._record.state.ask_failures)
+        failures = self._record.state.ask_failures
+        lowered = 0
+        if (
+            error.kind == "overflow"
+            and self._shape.raw
+            and not any(one.lowered_budget for one in failures)
+        ):
+            lowered = lowered_budget(self._shape.after, error.limit_tokens, error.used_tokens)
+        attempt = len(failures)
         wait = delay(attempt, error.retry_after_seconds, self._rng)
         return AskFailed(
             turn=ask.turn,
             kind=error.kind,
-            words=error.words,
-            permanent=error.permanent,
+            words=error.words if error.kind != "overflow" or lowered else too_long(error.words),
+            permanent=error.permanent and not lowered,
             maybe_billed=error.billed,
             cap_nusd=ask.cap_nusd if error.billed else 0,
             retry_at=0.0 if error.permanent else time.time() + wait,
+            lowered_budget=lowered,
         )
 
     def _replied(self, ask: Ask, reply: Reply) -> Replied:
@@ -175,4 +219,14 @@ class Performer:
             usage=usage,
             cost_nusd=prices.cost(usage),
             finish=reply.finish,
+            notes=reply.notes,
         )
+
+
+def too_long(words: str) -> str:
+    """What a person is told when the provider takes a request for too long, and no shape helps."""
+    return (
+        f"{words}. The request is longer than the model's window; nothing is lost. Set "
+        "budget_tokens in [agents.NAME.context] below the window, so that older results are "
+        "cleared in time, and start the run anew"
+    )

@@ -2,7 +2,9 @@
 
 import msgspec
 
+from actors.estimate import CounterName
 from actors.money import Prices
+from actors.window import PolicyName
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +41,17 @@ class ErrorPolicy(msgspec.Struct, frozen=True, kw_only=True):
     tool_errors: str = "tell"
     """``tell`` (the message), ``hide`` ("the tool failed") or ``fatal`` (the run fails)."""
     repeat_limit: int = 3
+
+
+class ContextSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """How requests are fitted to the model's window."""
+
+    budget_tokens: int | None = None
+    """Tokens that a request may have, the reply not counted; None for no limit."""
+    policy: PolicyName = "band"
+    counter: CounterName = "auto"
+    """How tokens are counted: ``auto`` (by the model), ``o200k``, ``bytes`` or ``reference``."""
+    cold_after_seconds: float = 300.0
 
 
 class ProviderSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +124,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     prices: Prices | None = None
     tools: ToolsSpec = ToolsSpec()
     limits: Limits = Limits()
+    context: ContextSpec = ContextSpec()
     errors: ErrorPolicy = ErrorPolicy()
     resources: Resources = Resources()
     sandbox: Sandbox | None = None

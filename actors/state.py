@@ -14,6 +14,7 @@ from actors.events import (
     AskFailed,
     ChildSettled,
     ChildWaits,
+    ContextFitted,
     Finished,
     Head,
     Opened,
@@ -111,6 +112,10 @@ class State(msgspec.Struct):
     head: Head = msgspec.field(default_factory=Head)
     asked: Asked | None = None
     """The model call in flight."""
+    fitted: bool = False
+    """The request under way does not begin like the one before it."""
+    replied_at: float = 0.0
+    """When the provider last had the whole prefix in its cache."""
     ask_failures: list[AskFailed] = msgspec.field(default_factory=list[AskFailed])
     """Attempts at the present turn that brought nothing."""
     stop: StopRequested | None = None
@@ -133,6 +138,8 @@ class State(msgspec.Struct):
         match event:
             case Opened():
                 self._opened(event)
+            case ContextFitted():
+                self.head.marks, self.fitted = event.marks, True
             case Asked():
                 self.asked = event
             case Replied():
@@ -207,6 +214,12 @@ class State(msgspec.Struct):
         head.estimated_turns += event.usage.estimated
         head.cost_nusd += event.cost_nusd
         head.stalled_opens = 0
+        if self.asked and not event.usage.estimated:
+            asked, used = self.asked, event.usage.input_tokens
+            head.calibration = head.calibration.measured(
+                asked.raw, used, asked.rounds, appended=not self.fitted
+            )
+        self.fitted, self.replied_at = False, event.at
         head.cut_replies = head.cut_replies + 1 if event.finish == "length" else 0
         calls = [
             Call(ref_of(event.turn, index), call) for index, call in enumerate(event.message.calls)
@@ -217,6 +230,9 @@ class State(msgspec.Struct):
     def _ask_failed(self, event: AskFailed) -> None:
         if event.maybe_billed:
             self.head.maybe_nusd += event.cap_nusd
+        if event.lowered_budget:
+            marks = self.head.marks
+            self.head.marks = msgspec.structs.replace(marks, budget=event.lowered_budget)
         self.ask_failures.append(event)
         self.asked = None
 

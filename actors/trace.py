@@ -15,6 +15,7 @@ from actors.events import (
     AnyEvent,
     ApprovalAsked,
     AskFailed,
+    ContextFitted,
     Finished,
     Opened,
     Replied,
@@ -62,16 +63,29 @@ def _line_of(event: AnyEvent, state: State) -> Line | None:
             line: Line = {"type": "run_resumed", "epoch": epoch}
             return line | ({"dropped_bytes": event.dropped} if event.dropped else {})
         case Replied():
+            return (
+                {
+                    "type": "turn",
+                    "turn": event.turn,
+                    "input_tokens": event.usage.input_tokens,
+                    "output_tokens": event.usage.output_tokens,
+                    "cached_input_tokens": event.usage.cached_input_tokens,
+                    "cost_usd": usd(event.cost_nusd),
+                    "total_cost_usd": usd(state.head.cost_nusd),
+                    "finish": event.finish,
+                }
+                | ({"estimated": True} if event.usage.estimated else {})
+                | _noted(event.notes)
+            )
+        case ContextFitted():
             return {
-                "type": "turn",
-                "turn": event.turn,
-                "input_tokens": event.usage.input_tokens,
-                "output_tokens": event.usage.output_tokens,
-                "cached_input_tokens": event.usage.cached_input_tokens,
-                "cost_usd": usd(event.cost_nusd),
-                "total_cost_usd": usd(state.head.cost_nusd),
-                "finish": event.finish,
-            } | ({"estimated": True} if event.usage.estimated else {})
+                "type": "context_fitted",
+                "before": event.before,
+                "after": event.after,
+                "cleared": event.cleared,
+                "folded": event.folded,
+                "why": event.why,
+            }
         case AskFailed():
             return {
                 "type": "turn_failed",
@@ -103,6 +117,10 @@ def _line_of(event: AnyEvent, state: State) -> Line | None:
             return None
 
 
+def _noted(notes: tuple[str, ...]) -> Line:
+    return {"notes": list(notes)} if notes else {}
+
+
 def _of_call(kind: str, call: Call) -> Line:
     return {"type": kind, "tool_name": call.written.name, "call": call.ref}
 
@@ -115,9 +133,7 @@ def _result_line(event: Finished, call: Call) -> Line:
         line["outcome"] = event.outcome.value
     if not ok:
         line["error"] = excerpt(event.content)
-    if event.notes:
-        line["notes"] = list(event.notes)
-    return line
+    return line | _noted(event.notes)
 
 
 def shown_args(call: Call) -> Any:

@@ -1,32 +1,46 @@
-"""The transcript as a request carries it: each message encoded and counted once, in order.
+"""The transcript as a request carries it: what the state knows, handed to its composition once.
 
-Messages are only ever appended, so the bytes of a sent prefix never change.
+A turn is taken in when all its calls are answered, and what a person said behind the turn that it
+follows; so a call is never sent without its result, in the order of the refs.
 """
 
-from actors.request import encode_message, sent_call_id
+from collections.abc import Sequence
+
+from actors.composition import Composition
+from actors.estimate import Counter
+from actors.fit import Fitted, Overflow
 from actors.state import State, Turn
-from actors.tokens import REPLY_PRIMING, count_message, count_tools
+from actors.window import Policy
+
+ALL = Policy(name="off")
+"""Every message as it is."""
 
 
 class Transcript:
-    """Follows a state and keeps its messages ready to send."""
+    """Follows a state and keeps its messages ready to send, in the shape of its marks."""
 
-    def __init__(self, state: State, tools_json: bytes) -> None:
+    def __init__(
+        self,
+        state: State,
+        tools_json: bytes,
+        counter: Counter,
+        budget: int | None = None,
+        policy: Policy = ALL,
+    ) -> None:
+        """``budget`` is in the provider's tokens; raises ValueError for one that cannot be."""
         self._state = state
-        self._tools_json = tools_json
+        self._policy = policy
         self._turns = 0
         self._told = 0
-        self._ids: set[str] = set()
-        self._tokens = -1
-        self._texts: list[tuple[str, str | None, Turn | None]] = []
-        self.messages: list[bytes] = []
-        """Encoded messages of every turn whose calls are all answered."""
+        self._composition = Composition(state.prompts, tools_json, counter, budget, policy)
+
+    @property
+    def messages(self) -> Sequence[bytes]:
+        """Encoded messages of every turn whose calls are all answered; not to be changed."""
+        return self._composition.messages(self._state.head.marks)
 
     def follow(self) -> None:
         """Take in the turns that were answered since the last time."""
-        if not self.messages:
-            for prompt in self._state.prompts:
-                self._add(prompt.role, prompt.text, None, encode_message(prompt.role, prompt.text))
         self._add_told()
         for turn in self._state.turns[self._turns :]:
             if any(call.result is None for call in turn.calls):
@@ -35,38 +49,25 @@ class Transcript:
             self._turns += 1
             self._add_told()
 
+    def fit(self, now: float) -> Fitted | Overflow:
+        """Shape the next request; raises ValueError for marks that this run cannot have."""
+        head, last = self._state.head, self._state.replied_at
+        cold = last > 0 and now - last > self._policy.cold_after_seconds
+        return self._composition.fit(head.marks, head.calibration, cold=cold)
+
+    def tokens(self) -> int:
+        """What the next request will have by the provider's count, as far as we know."""
+        head = self._state.head
+        return self._composition.tokens(head.marks, head.calibration)
+
     def _add_told(self) -> None:
-        """Take in what a person has said since the last turn that was taken in."""
         for turn, text in self._state.told[self._told :]:
             if turn > self._turns:
                 return
-            self._add("user", text, None, encode_message("user", text))
+            self._composition.add_said(text)
             self._told += 1
 
     def _add_turn(self, turn: Turn) -> None:
-        sent: list[str] = []
-        for call in turn.calls:
-            sent_id = sent_call_id(call.ref, self._ids)
-            self._ids.add(sent_id)
-            sent.append(sent_id)
-        text = turn.message.text
-        calls = [(sent_id, call.written) for sent_id, call in zip(sent, turn.calls, strict=True)]
-        self._add("assistant", text, turn, encode_message("assistant", text, calls))
-        for sent_id, call in zip(sent, turn.calls, strict=True):
-            assert call.result, "a turn is taken in when all its calls are answered"
-            content = call.result.content
-            self._add("tool", content, None, encode_message("tool", content, (), sent_id))
-
-    def _add(self, role: str, text: str | None, turn: Turn | None, encoded: bytes) -> None:
-        self.messages.append(encoded)
-        self._texts.append((role, text, turn))
-
-    def tokens(self) -> int:
-        """Our own count of the request's input tokens; what was counted is not counted again."""
-        if self._tokens < 0:
-            self._tokens = REPLY_PRIMING + count_tools(self._tools_json)
-        for role, text, turn in self._texts:
-            calls = turn.message.calls if turn else ()
-            self._tokens += count_message(role, text, calls)
-        self._texts.clear()
-        return self._tokens
+        answered = [call.result for call in turn.calls if call.result]
+        results = [(result.outcome, result.content) for result in answered]
+        self._composition.add(turn.message, [call.ref for call in turn.calls], results)

@@ -98,11 +98,25 @@ def _check_limits(config: Config, name: str, origin: Origin) -> None:
                 f"${below:g} is more than the ${limits.max_budget_usd:g} of {name}, which starts "
                 f"it as {tool}; lower the one or raise the other",
             )
+    _check_window(config, name, origin)
     tools = config.agents[name].tools
     if limits.stop_after_tool != "none" and limits.stop_after_tool not in tools:
         raise origin.error(
             f"agents.{name}.limits.stop_after_tool",
             f"this agent has no tool of that name; {nearest(limits.stop_after_tool, tools)}",
+        )
+
+
+def _check_window(config: Config, name: str, origin: Origin) -> None:
+    budget = config.agents[name].context.budget_tokens
+    provider = provider_at(config, provider_key(config, name, origin))
+    if budget == "none" or provider.kind != "scripted" or not provider.window_tokens:
+        return
+    if budget > provider.window_tokens:
+        raise origin.error(
+            f"agents.{name}.context.budget_tokens",
+            f"{budget} is more than the provider's window_tokens of {provider.window_tokens}; "
+            "lower the one or raise the other",
         )
 
 
@@ -146,9 +160,6 @@ def _check_cycle(config: Config, origin: Origin) -> None:
 
 def _check_supported(config: Config, name: str, origin: Origin) -> None:
     """Refuse what this version reads but cannot do, rather than run without it."""
-    if config.agents[name].context.budget_tokens != "none":
-        key = f"agents.{name}.context.budget_tokens"
-        raise origin.error(key, f"fitting requests to a window {_NOT_YET}; leave it out")
     for index, tool in enumerate(config.agents[name].tools):
         key = f"agents.{name}.tools[{index}]"
         if _is_mcp(config, tool):

@@ -9,7 +9,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from actors.estimate import CounterName
 from actors.testing.faults import Fault
+from actors.window import PolicyName
 
 NoLimit = Literal["none"]
 Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
@@ -122,7 +124,13 @@ class AgentContext(Section, frozen=True, kw_only=True):
     """``[agents.X.context]``: how requests are fitted to the model's window."""
 
     budget_tokens: Count | NoLimit = "none"
-    policy: Literal["band", "reference"] = "band"
+    """Tokens that a request may have, the reply not counted; leave some room to the window."""
+    policy: PolicyName = "band"
+    """``band`` clears rarely and far, for the lowest bill; ``reference`` by the rule; ``off``."""
+    counter: CounterName = "auto"
+    """How tokens are counted: by the model, or always ``o200k``, ``bytes`` or ``reference``."""
+    cold_after_s: Seconds = 300.0
+    """After so long a pause the provider's cache is taken for lost, and clearing costs nothing."""
 
 
 class AgentErrors(Section, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ import msgspec
 from actors.money import Prices, nusd
 from actors.spec import (
     AgentTool,
+    ContextSpec,
     ErrorPolicy,
     Limits,
     ProviderSpec,
@@ -106,6 +107,12 @@ class Config(Document, frozen=True, kw_only=True):
             prices=self._prices(),
             tools=self._tools_spec(name, section),
             limits=_limits(section.limits),
+            context=ContextSpec(
+                budget_tokens=_limit(section.context.budget_tokens),
+                policy=section.context.policy,
+                counter=section.context.counter,
+                cold_after_seconds=section.context.cold_after_s,
+            ),
             errors=ErrorPolicy(
                 tool_errors=section.errors.tool_errors, repeat_limit=section.errors.repeat_limit
             ),

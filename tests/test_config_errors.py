@@ -83,7 +83,6 @@ LIMITS = "agents.lead.limits"
         ("agents.lead.tools=list_files", "expected a list, each item a name"),
         ("agents.lead.tools=['list_file']", "no tool list_file (did you mean list_files?)"),
         ("agents.lead.tools=['read_file', 'read_file']", "read_file is named twice"),
-        ("agents.lead.context.budget_tokens=1000", "not supported in this version"),
         ("tools.files.root=/nowhere", "there is no folder /nowhere"),
         ("tools.other.root=files", "root belongs in [tools.files]"),
         ("tools.mine.description=x", "exactly one of root, module, agent, found none of them"),

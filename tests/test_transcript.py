@@ -10,6 +10,7 @@ from story import Story, call, look
 from world import World
 
 from actors.catalogue import Catalogue
+from actors.estimate import counter_for
 from actors.messages import Nature, ResultKind
 from actors.request import request_body
 from actors.testing.chat import decode
@@ -21,7 +22,7 @@ TOOLS_JSON = Catalogue([look]).tools_json()
 
 
 def transcript_of(story: Story) -> Transcript:
-    transcript = Transcript(story.state, TOOLS_JSON)
+    transcript = Transcript(story.state, TOOLS_JSON, counter_for("plan", scripted=True))
     transcript.follow()
     return transcript
 
@@ -45,7 +46,7 @@ def test_a_new_run_sends_its_prompts():
 def test_a_turn_is_sent_when_all_its_calls_are_answered():
     """A call is never sent without its result."""
     story = Story()
-    transcript = Transcript(story.state, TOOLS_JSON)
+    transcript = Transcript(story.state, TOOLS_JSON, counter_for("plan", scripted=True))
     story.reply(call("look"), call("look", '{"at": 1}'))
     transcript.follow()
     assert len(transcript.messages) == 2

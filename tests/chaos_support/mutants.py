@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from actors import pending, performer, tool_calls
+from actors import journal, pending, performer, tool_calls
 from actors.decision import Ask, Decision, Rules
 from actors.events import AnyEvent, Finished, Opened, Replied, Started, StopRequested
 from actors.journal import Journal
@@ -30,6 +30,7 @@ class Mutant(msgspec.Struct, frozen=True):
     kill: Place | None = None
     """Where the life is killed that betrays it; None: it shows without a kill."""
     stop_at: Place | None = None
+    script: str = "errand"
 
 
 def _first(events: tuple[AnyEvent, ...], kind: type[AnyEvent]) -> bool:
@@ -154,12 +155,14 @@ def saved_turn_asked_again() -> None:
     decide = performer.decide
     resumed: list[int] = []
 
-    def forgetful(state: State, rules: Rules, *, now: float, input_tokens: int) -> Decision:
+    def forgetful(
+        state: State, rules: Rules, *, now: float, input_tokens: int, unfit: str = ""
+    ) -> Decision:
         if state.epoch > 1 and state.turns and not resumed:
             resumed.append(state.epoch)
             state.turns.pop()
             state.head.turns -= 1
-        return decide(state, rules, now=now, input_tokens=input_tokens)
+        return decide(state, rules, now=now, input_tokens=input_tokens, unfit=unfit)
 
     performer.decide = forgetful
 
@@ -173,6 +176,20 @@ def finished_call_run_again() -> None:
             call.result = None
 
     State._opened = forgetful
+
+
+def children_counted_twice() -> None:
+    finished = State._finished
+
+    def generous(self: State, event: Finished) -> None:
+        finished(self, event)
+        self.head.children_nusd += event.child_nusd
+
+    State._finished = generous
+
+
+def lock_not_taken() -> None:
+    journal.fcntl.flock = lambda fd, operation: None
 
 
 def stop_not_written() -> None:
@@ -201,6 +218,7 @@ MUTANTS = (
     Mutant("a saved turn asked again", "I3", saved_turn_asked_again, "tool:put:before"),
     Mutant("money added twice", "I7", money_added_twice),
     Mutant("money rounded down", "I7", money_rounded_down),
+    Mutant("children added twice", "I9", children_counted_twice, script="delegating"),
     Mutant("a reply without its cost", "I7", replied_without_cost),
     Mutant("stop.requested not written", "I11", stop_not_written, stop_at="tool:put:before"),
 )

@@ -1,0 +1,123 @@
+"""Whole runs that outgrow the model's window."""
+
+import pytest
+from world import World
+
+from actors.events import Asked, AskFailed, ContextFitted
+from actors.journal import Corrupt
+from actors.opening import open_run
+from actors.outcome import Status
+from actors.spec import ContextSpec, LimitChange
+from actors.testing.chapters import write_chapters
+from actors.window import Marks
+
+WINDOW, CHARS = 4000, 1000
+
+
+@pytest.fixture
+def library(world: World) -> World:
+    """A world whose workspace holds the book."""
+    write_chapters(world.workspace, CHARS)
+    return world
+
+
+def fit(world: World, budget: int | None, policy: str = "band") -> None:
+    """Fit the run's requests to a budget."""
+    world.change(context=ContextSpec(budget_tokens=budget, policy=policy))
+
+
+@pytest.mark.parametrize("policy", ["band", "reference"])
+async def test_a_book_of_many_windows_is_read_to_its_end(library: World, policy: str) -> None:
+    """No request is refused, each is as large as was expected, and the trace says what was done."""
+    fit(library, WINDOW, policy)
+    await library.provide("chapters", window_tokens=WINDOW)
+    outcome = await library.perform()
+    assert outcome.output == "I have read 40 of 40 chapters."
+    events = library.events
+    assert not [event for event in events if isinstance(event, AskFailed)]
+    fitted = [event for event in events if isinstance(event, ContextFitted)]
+    assert fitted
+    assert len(library.lines("context_fitted")) == len(fitted)
+    assert all(event.input_estimate <= WINDOW for event in events if isinstance(event, Asked))
+
+
+@pytest.mark.parametrize("budget", [None, WINDOW])
+async def test_without_fitting_the_model_gives_up_early(library: World, budget: int | None) -> None:
+    """Nobody has told it that its window is looked after."""
+    fit(library, budget, "off")
+    await library.provide("chapters", window_tokens=WINDOW)
+    assert "2 of 40 chapters and stop here" in str((await library.perform()).output)
+
+
+async def test_a_request_that_is_too_long_is_sent_once_more_and_smaller(library: World) -> None:
+    """The provider's window is smaller than the budget: the run learns it, and goes on."""
+    fit(library, 3 * WINDOW)
+    library.ask(max_retries=0)
+    await library.provide("chapters", window_tokens=WINDOW)
+    outcome = await library.perform()
+    assert outcome.output == "I have read 40 of 40 chapters."
+    events = library.events
+    assert [e.kind for e in events if isinstance(e, AskFailed)] == ["overflow"]
+    assert 0 < library.state.head.marks.budget <= WINDOW
+
+
+async def test_a_request_that_nobody_fits_is_not_sent_again(library: World) -> None:
+    """With the policy off a refusal is final, and says so in words for the person."""
+    fit(library, WINDOW, "off")
+    await library.provide("runaway", window_tokens=150)
+    outcome = await library.perform()
+    assert outcome.status is Status.FAILED
+    kinds = [event.kind for event in library.events if isinstance(event, AskFailed)]
+    assert kinds == ["overflow"]
+    assert "nothing is lost" in str(outcome.error).lower()
+
+
+async def test_a_budget_below_the_system_prompt_fails_before_any_call(library: World) -> None:
+    """The parts are named, and nothing is asked."""
+    fit(library, 100)
+    await library.provide("chapters")
+    outcome = await library.perform()
+    assert outcome.status is Status.FAILED
+    assert "may have 100" in str(outcome.error)
+    assert not [event for event in library.events if isinstance(event, Asked)]
+
+
+async def test_a_window_too_small_for_anything_fails_in_words(library: World) -> None:
+    """Shrinking was tried once; then a person is told what to do."""
+    fit(library, WINDOW)
+    await library.provide("chapters", window_tokens=50)
+    outcome = await library.perform()
+    assert outcome.status is Status.FAILED
+    assert "budget" in str(outcome.error)
+
+
+async def test_marks_that_cannot_be_are_refused_with_both_numbers(library: World) -> None:
+    """A journal that says so is not sent on its word."""
+    fit(library, WINDOW)
+    await library.provide("chapters")
+    async with open_run(library.start(), library.fs) as run:
+        run.record.write(
+            ContextFitted(
+                marks=Marks(cleared_upto=-3), before=0, after=0, cleared=0, folded=0, why="budget"
+            )
+        )
+    with pytest.raises(Corrupt, match="cleared_upto is -3, and must lie in 0 to 0"):
+        await library.perform("resume")
+
+
+async def test_a_resumed_run_sends_what_it_would_have_sent(library: World) -> None:
+    """Stopped in the middle of the book, it goes on from the saved marks, and clears for free."""
+    fit(library, WINDOW)
+    library.limit(max_turns=25)
+    await library.provide("chapters", window_tokens=WINDOW)
+    assert (await library.perform()).status is Status.MAX_TURNS
+    before = library.state.head.marks
+    assert before.cleared_upto > 0
+    outcome = await library.perform("resume", raised=LimitChange(max_turns=100))
+    assert outcome.output == "I have read 40 of 40 chapters."
+    marks = [event.marks for event in library.events if isinstance(event, ContextFitted)]
+    cleared = [one.cleared_upto for one in marks]
+    assert cleared == sorted(cleared)
+    bills = library.bills()
+    resumed = bills[25]
+    assert resumed["cached_input_tokens"] > 0.6 * resumed["input_tokens"]
