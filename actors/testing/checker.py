@@ -2,43 +2,18 @@
 
 The journal says what the run believes. Three ledgers lie outside of any crash: what the provider
 billed, what the tools did to the world, and what the process noted as acknowledged. Call
-``check_crashed`` right after a crash, before anybody resumes, and ``check_ended`` at the end::
+``check_crashed`` right after a crash, before anybody resumes, and ``check_run`` at the end::
 
     evidence = Evidence(run_dir, crashes=1, bills=bills.of("r1"), effects=effects, notes=notes)
-    check_ended(evidence)
+    check_run(evidence)
 """
 
-import math
-from collections import Counter
-from fractions import Fraction
 from pathlib import Path
 
-import msgspec
-
-from actors.events import (
-    ApprovalAsked,
-    ApprovalGiven,
-    Asked,
-    AskFailed,
-    Finished,
-    Opened,
-    Replied,
-    RunStopped,
-    Started,
-    StopRequested,
-)
-from actors.messages import Nature, ResultKind
-from actors.money import FREE
-from actors.outcome import Cancelled, Status
-from actors.state import Call, State, fold
+from actors.state import State, fold
+from actors.testing import promises
 from actors.testing.book import Book
-from actors.testing.evidence import Effect, Evidence, Reference, hold
-from actors.testing.lives import payload_digest
-from actors.trace import TRACE, lines_of
-from actors.verdict import APPROVE, RUN_AGAIN
-
-UNLIKE = frozenset({ResultKind.IN_DOUBT, ResultKind.CRASHED, ResultKind.CANCELLED})
-"""Answers that a crash or a Stop may put in the place of what would have been said."""
+from actors.testing.evidence import Evidence, Reference, hold
 
 
 def reference_of(run_dir: Path) -> Reference:
@@ -46,7 +21,7 @@ def reference_of(run_dir: Path) -> Reference:
     state = fold(Book(run_dir, whole=True).events)
     results = {
         call.ref: (call.result.outcome, call.result.content)
-        for call in _calls(state)
+        for call in promises.calls_of(state)
         if call.result
     }
     return Reference(state.outcome.output if state.outcome else None, results)
@@ -55,244 +30,51 @@ def reference_of(run_dir: Path) -> Reference:
 def check_crashed(evidence: Evidence) -> None:
     """Check what must hold right after a crash, before any resume; raises Broken."""
     book = Book(evidence.run_dir, whole=False)
-    _check_acknowledged(book, evidence.notes)
-    _check_under_way(fold(book.events))
-    _check_heads(book)
+    promises.check_acknowledged(book, evidence)
+    promises.check_under_way(fold(book.events))
+    promises.check_heads(book)
 
 
-def check_ended(evidence: Evidence, reference: Reference | None = None) -> State:
-    """Check what must hold once a run has ended, and return its state; raises Broken."""
-    book = Book(evidence.run_dir, whole=True)
-    _check_acknowledged(book, evidence.notes)
-    _check_turns(book, evidence)
+def check_run(
+    evidence: Evidence, reference: Reference | None = None, *, ended: bool = True
+) -> State:
+    """Check what must hold of a run, and return its state; raises Broken.
+
+    Not ``ended`` is a child that nobody resumed, because its parent was stopped.
+    """
+    book = Book(evidence.run_dir, whole=ended)
+    promises.check_acknowledged(book, evidence)
+    promises.check_turns(book, evidence)
     state = fold(book.events)
-    _check_calls(book, state)
-    _check_effects(book, state, evidence)
-    _check_money(book, state, evidence)
-    _check_ending(book, state, evidence)
-    _check_heads(book)
-    _check_trace(book, evidence.run_dir)
+    promises.check_calls(book, state)
+    promises.check_effects(book, state, evidence)
+    promises.check_money(book, state, evidence)
+    promises.check_heads(book)
+    if ended:
+        promises.check_ending(book, state, evidence)
+        promises.check_trace(book, evidence.run_dir)
     if reference:
-        _check_like(state, reference)
+        promises.check_like(state, reference)
     return state
 
 
-def _calls(state: State) -> list[Call]:
-    return [call for turn in state.turns for call in turn.calls]
+def check_children(parent: Evidence, state: State, children: dict[str, State]) -> None:
+    """I9: each child that is there was asked for, and its money is counted once; raises Broken.
 
-
-def _check_acknowledged(book: Book, notes: list[str]) -> None:
-    """I2: what was acknowledged is there, byte for byte."""
-    for line in notes:
-        kind, *rest = line.split()
-        if kind != "ack":
-            continue
-        seq, digest = int(rest[0]), rest[1]
-        hold(seq <= len(book.frames), "I2", f"frame {seq} was acknowledged and is gone")
-        there = payload_digest(book.frames[seq - 1].payload)
-        hold(there == digest, "I2", f"frame {seq} is not what was acknowledged")
-
-
-def _check_heads(book: Book) -> None:
-    """I10: every stored head is the fold of the events up to it."""
-    state = State()
-    for seq, event in enumerate(book.events, 1):
-        state.apply(event)
-        if isinstance(event, Replied | Finished | RunStopped):
-            hold(event.head == state.head, "I10", f"frame {seq} holds {event.head}")
-
-
-def _check_under_way(state: State) -> None:
-    """I8: a result is saved at once, so what a crash cuts off is one write, or reads alone."""
-    open_calls = [call for call in state.pending if call.attempts]
-    writes = [call.ref for call in open_calls if call.nature is not Nature.READ_ONLY]
-    refs = [call.ref for call in open_calls]
-    hold(not writes or len(refs) == 1, "I8", f"the calls {refs} were under way at once")
-
-
-def _check_turns(book: Book, evidence: Evidence) -> None:
-    """I3 and I4: a saved turn is never asked again, nor one turn more often than we crashed."""
-    saved: set[int] = set()
-    asked: Counter[int] = Counter()
-    for event in book.events:
-        if isinstance(event, Replied):
-            hold(event.turn not in saved, "I3", f"turn {event.turn} was replied to twice")
-            hold(event.turn == len(saved) + 1, "I3", f"turn {event.turn} is out of order")
-            saved.add(event.turn)
-        elif isinstance(event, Asked):
-            hold(event.turn not in saved, "I3", f"turn {event.turn} was asked after its reply")
-            asked[event.turn] += 1
-    billed = Counter(bill.turn for bill in evidence.bills)
-    for turn, times in billed.items():
-        hold(times <= asked[turn], "I3", f"turn {turn}: {times} bills, {asked[turn]} asked")
-    hold(saved <= set(billed), "I3", f"turns {saved - set(billed)} came without a bill")
-    again = sum(billed.values()) - len(billed)
-    failed = sum(isinstance(event, AskFailed) for event in book.events)
-    limit = evidence.crashes + failed
-    hold(again <= limit, "I4", f"{again} turns billed again, {limit} crashes and failures")
-
-
-def _check_calls(book: Book, state: State) -> None:
-    """I5 and I15: one answer a call, none after it, and only what was approved was run."""
-    answered: set[str] = set()
-    asked: dict[str, bytes] = {}
-    approved: dict[str, ApprovalGiven] = {}
-    for event in book.events:
-        match event:
-            case Finished(ref=ref):
-                hold(ref not in answered, "I8", f"{ref} was answered twice")
-                answered.add(ref)
-            case ApprovalAsked(ref=ref):
-                asked[ref] = event.digest
-            case ApprovalGiven(ref=ref):
-                approved[ref] = event
-            case Started(ref=ref):
-                hold(ref not in answered, "I8", f"{ref} was run after its answer")
-                verdict = approved.get(ref)
-                if event.nature is Nature.WRITE:
-                    # A plain write is run again only if a person says so again.
-                    approved.pop(ref, None)
-                hold(ref not in asked or _allows(verdict, event), "I15", f"{ref} was not approved")
-            case _:
-                pass
-    for turn in state.turns[:-1]:
-        for call in turn.calls:
-            hold(call.result is not None, "I5", f"{call.ref} has no answer, and its turn is past")
-
-
-def _allows(verdict: ApprovalGiven | None, started: Started) -> bool:
-    if verdict is None or verdict.verdict not in (APPROVE, RUN_AGAIN):
-        return False
-    return verdict.args is not None or verdict.digest == started.digest
-
-
-def _check_effects(book: Book, state: State, evidence: Evidence) -> None:
-    """I6 and I8: nothing happened more often than it was said to be started."""
-    happened: dict[str, list[Effect]] = {}
-    for effect in evidence.effects:
-        happened.setdefault(effect.ref, []).append(effect)
-    started = Counter(event.ref for event in book.events if isinstance(event, Started))
-    told_again = Counter(
-        event.ref
-        for event in book.events
-        if isinstance(event, ApprovalGiven) and event.verdict == RUN_AGAIN
-    )
-    repeats = sum(started.values()) - len(started)
-    side_by_side = max((len(turn.calls) for turn in state.turns), default=1)
-    limit = evidence.crashes * side_by_side
-    hold(repeats <= limit, "I8", f"{repeats} calls were started again, {evidence.crashes} crashes")
-    calls = {call.ref: call for call in _calls(state)}
-    for ref, effects in happened.items():
-        hold(ref in calls, "I8", f"{ref} had an effect and was never asked for")
-        forgotten = evidence.power_cut and effects[0].kind == "read"
-        words = f"{ref} had {len(effects)} effects and {started[ref]} starts"
-        hold(forgotten or len(effects) <= started[ref], "I8", words)
-        _check_kind(calls[ref], effects, told_again[ref])
-    doubts = 0
-    for ref, call in calls.items():
-        result, effects = call.result, happened.get(ref, [])
-        if not result:
-            continue
-        if result.outcome is ResultKind.OK:
-            hold(bool(effects), "I8", f"{ref} is told as done and never happened")
-        elif result.outcome is ResultKind.IN_DOUBT:
-            doubts += 1
-            hold(call.attempts > 0, "I8", f"{ref} is in doubt and was never started")
-        elif result.outcome in (ResultKind.DEDUPED, ResultKind.REJECTED):
-            hold(not effects, "I8", f"{ref} is told as {result.outcome.value} and happened")
-    hold(doubts <= evidence.crashes, "I8", f"{doubts} calls in doubt, {evidence.crashes} crashes")
-
-
-def _check_kind(call: Call, effects: list[Effect], told_again: int) -> None:
-    keys = {effect.key for effect in effects}
-    match effects[0].kind:
-        case "write":
-            words = f"the plain write {call.ref} happened {len(effects)} times"
-            hold(len(effects) <= 1 + told_again, "I6", words)
-        case "probed":
-            hold(len(effects) == 1, "I6", f"the write {call.ref} with a probe happened twice")
-        case "keyed":
-            hold(len(keys) == 1, "I6", f"{call.ref} bore the keys {sorted(keys)}")
-        case _:
-            pass
-
-
-def _check_money(book: Book, state: State, evidence: Evidence) -> None:
-    """I7: recorded <= billed <= recorded and possibly spent; equal when nothing crashed."""
-    prices = state.prices or FREE
-    # Reckoned here once more, so that a mistake of the run's own reckoning shows.
-    billed = sum(
-        math.ceil(
-            Fraction(bill.input_tokens - bill.cached_input_tokens) * prices.input / 1000
-            + Fraction(bill.cached_input_tokens) * prices.cached_input / 1000
-            + Fraction(bill.output_tokens) * prices.output / 1000
-        )
-        for bill in evidence.bills
-    )
-    recorded, maybe = state.head.cost_nusd, state.head.maybe_nusd
-    words = f"billed {billed}, recorded {recorded} and possibly {maybe}"
-    hold(recorded <= billed <= recorded + maybe, "I7", words)
-    undisturbed = not evidence.crashes and not any(
-        isinstance(event, AskFailed) for event in book.events
-    )
-    hold(not undisturbed or (recorded == billed and maybe == 0), "I7", words)
-
-
-def _check_ending(book: Book, state: State, evidence: Evidence) -> None:
-    """I11: one ending, with a reason; and a Stop that was asked for ends as cancelled."""
-    hold(state.outcome is not None, "I11", "the run has no ending")
-    ended = False
-    stop = False
-    for event in book.events:
-        ended = ended and isinstance(event, Opened)
-        if isinstance(event, StopRequested):
-            stop = True
-        if isinstance(event, RunStopped):
-            cancelled = isinstance(event.interruption, Cancelled)
-            final = event.status in (Status.COMPLETED, Status.FAILED)
-            hold(not stop or cancelled, "I11", f"a Stop ended as {event.status.value}")
-            hold(not final or event is book.events[-1], "I11", "something follows the ending")
-            ended, stop = True, False
-    hold(ended, "I11", "the journal goes on behind its ending")
-    noted = "stop" in evidence.notes
-    told = any(isinstance(event, StopRequested) for event in book.events)
-    hold(told or not noted, "I11", "a Stop was asked for and is not in the journal")
-    assert state.outcome
-    hold(bool(state.outcome.reason), "I11", "the ending has no reason")
-
-
-def _check_trace(book: Book, run_dir: Path) -> None:
-    """The trace shows each event once, in the journal's order, whatever a crash left out."""
-    state = State()
-    told: list[int] = []
-    for number, event in enumerate(book.events, 1):
-        state.apply(event)
-        told += [number] * len(lines_of(event, state))
-    lines = [
-        msgspec.json.decode(line, type=dict[str, object])
-        for line in (run_dir / TRACE).read_bytes().splitlines()
-    ]
-    shown = [line["frame"] for line in lines if "frame" in line]
-    hold(shown == told, "trace", f"it shows the frames {shown}, and not {told}")
-    numbers = [line["seq"] for line in lines]
-    hold(numbers == list(range(1, len(lines) + 1)), "trace", f"its lines are {numbers}")
-
-
-def _check_like(state: State, reference: Reference) -> None:
-    """The run came to what it would have come to, but for what is told as not known."""
-    if state.outcome and state.outcome.status is Status.COMPLETED:
-        hold(state.outcome.output == reference.output, "I5", "the answer is another one")
-        refs = [call.ref for call in _calls(state)]
-        hold(refs == list(reference.results), "I5", f"the calls are {refs}")
-    for call in _calls(state):
-        if not call.result or call.result.outcome in UNLIKE:
-            continue
-        probed = call.nature is Nature.PROBED and call.attempts > 0
-        outcome, content = reference.results[call.ref]
-        like = call.result.content == content and _alike(call.result.outcome, outcome)
-        hold(like or probed, "I5", f"{call.ref} was told {call.result.content[:100]!r}")
-
-
-def _alike(one: ResultKind, other: ResultKind) -> bool:
-    # A read whose earlier twin was cancelled is run, instead of being answered from it.
-    return one is other or {one, other} == {ResultKind.OK, ResultKind.DEDUPED}
+    ``children`` are the states of the children, by the ref of their call.
+    """
+    name = parent.run_dir.name
+    there = {path.name for path in parent.run_dir.parent.glob(f"{name}.*")}
+    calls = {f"{name}.{call.ref}": call for call in promises.calls_of(state) if call.is_child}
+    started = {run_id for run_id, call in calls.items() if call.attempts}
+    hold(there <= started, "I9", f"the children {sorted(there - started)} were never asked for")
+    total = 0
+    for run_id in sorted(there):
+        call = calls[run_id]
+        child = children[call.ref]
+        hold(child.epoch <= 1 + parent.crashes, "I9", f"{run_id} was opened {child.epoch} times")
+        if call.result:
+            total += call.result.child_nusd
+            told, spent = call.result.child_nusd, child.spent_nusd
+            hold(told == spent, "I9", f"{run_id} spent {spent}, and its parent has {told}")
+    hold(state.head.children_nusd == total, "I9", f"children cost {state.head.children_nusd}")

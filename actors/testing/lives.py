@@ -28,6 +28,7 @@ import trio
 
 from actors import prctl
 from actors.actor import leaves
+from actors.children import Children
 from actors.events import AnyEvent, encoder
 from actors.fs import REAL, Fs
 from actors.journal import Journal, JournalError
@@ -35,6 +36,7 @@ from actors.opening import OpenRun, Unusable, open_run
 from actors.outcome import Outcome
 from actors.testing import provider
 from actors.testing.dying_fs import DyingFs, Place
+from actors.testing.family import Family, StartOf
 from actors.testing.provider import ProviderSettings, Ready
 from actors.tool_calls import MustLeave
 from actors.wire import Start
@@ -72,7 +74,7 @@ class Notes:
     def follow_journals(self) -> None:
         """Note from now on what every journal of this process acknowledges.
 
-        ``ack SEQ DIGEST`` when an append returned, ``barrier SEQ`` when a sync did.
+        ``ack RUN SEQ DIGEST`` when an append returned, ``barrier RUN SEQ`` when a sync did.
         """
         write, sync, note = Journal.write, Journal.sync, self.add
 
@@ -80,11 +82,11 @@ class Notes:
             write(self, *events)
             first = self.seq - len(events) + 1
             for seq, event in enumerate(events, first):
-                note(f"ack {seq} {payload_digest(encoder.encode(event))}")
+                note(f"ack {self.path.parent.name} {seq} {payload_digest(encoder.encode(event))}")
 
         async def noting_sync(self: Journal) -> None:
             await sync(self)
-            note(f"barrier {self.synced}")
+            note(f"barrier {self.path.parent.name} {self.synced}")
 
         Journal.write, Journal.sync = noting_write, noting_sync
 
@@ -134,6 +136,7 @@ def begin(
     notes: Path | None = None,
     disk: Fs = REAL,
     prepare: Callable[[], None] | None = None,
+    start_of: StartOf | None = None,
 ) -> Life:
     """Fork a life that performs what ``start`` asks for.
 
@@ -144,6 +147,7 @@ def begin(
         notes: the file that ``Notes`` writes.
         disk: another disk than the real one.
         prepare: called in the new process before anything else.
+        start_of: makes the starts of its children, which live and die in the same process.
     """
     read_fd, write_fd = os.pipe()
     with warnings.catch_warnings():
@@ -159,7 +163,7 @@ def begin(
         gc.disable()
         if prepare:
             prepare()
-        end = trio.run(_Living(start, notes, disk, die_at, stop_at).perform)
+        end = trio.run(_Living(start, notes, disk, die_at, stop_at, start_of).perform)
     except BaseException:
         # The border of the process: above it a second pytest would go on.
         end = LifeEnd(error=traceback.format_exc())
@@ -184,11 +188,13 @@ class _Living:
         disk: Fs,
         die_at: Place | None,
         stop_at: Place | None,
+        start_of: StartOf | None,
     ) -> None:
         self._start = start
         self._notes = Notes(notes) if notes else None
         self._fs = DyingFs(die_at, self._on_step if stop_at else None, disk)
         self._stop_at = stop_at
+        self._start_of = start_of
         self._stopping = False
         self._run: OpenRun | None = None
 
@@ -198,10 +204,13 @@ class _Living:
         outcome, left, refused = None, False, None
         try:
             self._token = trio.lowlevel.current_trio_token()
-            async with open_run(self._start, self._fs) as self._run:
-                if self._stopping:
-                    self._stop()
-                outcome = await self._run.perform()
+            if self._start_of is None:
+                outcome = await self._perform(None)
+            else:
+                async with trio.open_nursery() as nursery:
+                    run_dir = Path(self._start.run_dir)
+                    family = Family(run_dir, self._start_of, self._fs, nursery)
+                    outcome = await self._perform(family.children)
         except MustLeave:
             left = True
         except (JournalError, Unusable) as error:
@@ -213,6 +222,12 @@ class _Living:
             refused = "disk: " + "; ".join(str(leaf) for leaf in leaves(failures))
         return LifeEnd(steps=tuple(self._fs.steps), outcome=outcome, left=left, refused=refused)
 
+    async def _perform(self, children: Children | None) -> Outcome:
+        async with open_run(self._start, self._fs, children=children) as self._run:
+            if self._stopping:
+                self._stop()
+            return await self._run.perform()
+
     def _on_step(self, number: int, name: str) -> None:
         if self._stop_at in (number, name) and not self._stopping:
             self._stopping = True
@@ -223,7 +238,7 @@ class _Living:
         if self._run and self._run.record.journal.epoch:
             self._run.request_stop("asked for by a test", "tester")
             if self._notes and self._run.record.state.stop:
-                self._notes.add("stop")
+                self._notes.add(f"stop {self._start.run_id}")
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from ground import SUPPORT, Ground
+from plans import KILL_POINTS, SEED
 
 from actors.testing.lives import serving
 from actors.testing.provider import ProviderSettings
@@ -30,3 +31,8 @@ def ground() -> Generator[Ground]:
             yield Ground(folder, base_url, bills)
     finally:
         shutil.rmtree(folder)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say the seed, of a run that passed as well."""
+    terminalreporter.write_line(f"chaos: EXEUNT_SEED={SEED} EXEUNT_KILL_POINTS={KILL_POINTS}")

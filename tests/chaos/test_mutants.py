@@ -11,7 +11,7 @@ pytestmark = pytest.mark.chaos
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_mistake_is_caught(ground: Ground, mutant: Mutant):
     """Without it a run keeps its promises; with it, the same run is seen to break this one."""
-    ground.reference("errand")
+    ground.reference(mutant.script)
     _perform(ground, mutant)
 
     def with_mistake() -> str:
@@ -24,10 +24,10 @@ def test_a_planted_mistake_is_caught(ground: Ground, mutant: Mutant):
 
 
 def _perform(ground: Ground, mutant: Mutant) -> None:
-    subject = ground.new_run("errand", "process")
+    subject = ground.new_run(mutant.script, "process")
     try:
         subject.live(mutant.kill, stop_at=mutant.stop_at)
         subject.until_ended()
-        subject.check()
+        subject.check_children(subject.check())
     finally:
         subject.remove()

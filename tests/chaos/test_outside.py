@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import msgspec
 import pytest
-from errand_tools import LEDGER
+from errand_tools import LEDGERS
 from ground import SUPPORT, Ground, Subject
 from plans import KILL_POINTS, SEED
 
@@ -42,7 +42,7 @@ def _actor(subject: Subject, why: str) -> Generator[tuple[int, socket.socket]]:
         pid = os.posix_spawn(
             sys.executable,
             [sys.executable, "-P", "-m", "actors", "actor", subject.start.run_id],
-            os.environ | {LEDGER: str(subject.effects)},
+            os.environ | {LEDGERS: str(subject.home)},
             file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), CHANNEL_FD)],
         )
         try:
@@ -111,7 +111,7 @@ def test_a_kill_at_the_nth_write_needs_no_hook(ground: Ground, number: int):
     trace = [str(STRACE), "-f", "-o", os.devnull, "-P", str(journal), "-e", "trace=write"]
     done = subprocess.run(
         [*trace, "-e", inject, *life],
-        env=os.environ | {LEDGER: str(subject.effects)},
+        env=os.environ | {LEDGERS: str(subject.home)},
         capture_output=True,
         check=False,
         timeout=60,

@@ -16,7 +16,7 @@ from actors import frame
 from actors.events import AnyEvent, Asked, Started
 from actors.journal import JOURNAL, Journal, JournalError
 from actors.record import Record
-from actors.testing.checker import check_ended
+from actors.testing.checker import check_run
 from actors.testing.evidence import Broken, Evidence
 from actors.testing.provider import Bill
 
@@ -73,7 +73,7 @@ class Recorded:
     def barrier(self, cut: Cut) -> int:
         """The last frame whose barrier had returned before the cut."""
         lines = self.notes[: cut.ledgers[0]].decode().splitlines()
-        return max((int(x.split()[1]) for x in lines if x.startswith("barrier")), default=0)
+        return max((int(x.split()[2]) for x in lines if x.startswith("barrier")), default=0)
 
     def recover(self, cut: Cut, home: Path) -> int:
         """Open what is on the disk; returns the frames found. Raises Broken."""
@@ -98,7 +98,7 @@ class Recorded:
     def go_on(self, cut: Cut, home: Path, *, with_trace: bool) -> None:
         """Resume a recovered run to its end and check every promise."""
         ground, first = self.subject.ground, self.subject
-        (home / "effects").write_bytes(self.effects[: cut.ledgers[1]])
+        (home / first.effects.name).write_bytes(self.effects[: cut.ledgers[1]])
         if with_trace:
             # The trace outran the journal: it tells what by now has never happened.
             shutil.copy(first.run_dir / "trace.jsonl", home / "runs" / first.start.run_id)
@@ -113,9 +113,9 @@ class Recorded:
         bills = self._bills(cut) + ground.bills.of(start.run_id)[known:]
         lines = self.notes[: cut.ledgers[0]].decode().splitlines()
         durable = self.barrier(cut)
-        notes = [x for x in lines if x.startswith("ack") and int(x.split()[1]) <= durable]
+        notes = [x for x in lines if x.startswith("ack") and int(x.split()[2]) <= durable]
         evidence = again.evidence()
-        check_ended(
+        check_run(
             Evidence(
                 run_dir=again.run_dir,
                 crashes=first.crashes + 1,

@@ -50,10 +50,15 @@ def test_an_approved_call_is_run_at_most_once(ground: Ground, durability: str):
     subject.answer("2.0", "approve")
     acting = len(subject.live().steps)
     assert subject.check().outcome
+    # Where the disk is not synced there is less to see, so every other step will do.
+    step = 1 if durability == "power" or KILL_POINTS > 500 else 2
     plans = [
-        *(Plan("sanction", durability, "resume", (kill,)) for kill in range(1, asking + 1)),
+        *(Plan("sanction", durability, "resume", (kill,)) for kill in range(1, asking + 1, step)),
         # One step too far: the first life ends by itself, and the second is killed.
-        *(Plan("sanction", durability, "restart", (asking + 1, k)) for k in range(1, acting + 1)),
+        *(
+            Plan("sanction", durability, "restart", (asking + 1, kill))
+            for kill in range(1, acting + 1, step)
+        ),
     ]
     test = f"{HERE}::test_an_approved_call_is_run_at_most_once[{durability}]"
     run_all(ground, plans, test, _perform_with_verdict)

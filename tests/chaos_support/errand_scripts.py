@@ -47,4 +47,17 @@ _in_turn(
     (Say(ANSWER),),
 )
 _in_turn("wedged", (Call("look", {"place": "the door"}),), (Call("wedge"),), (Say(ANSWER),))
-_in_turn("hammering", (Call("hammer", {"seconds": 0.2}),), (Say(ANSWER),))
+_in_turn("hammering", (Call("hammer", {"seconds": 0.5}),), (Say(ANSWER),))
+_in_turn(
+    "delegating",
+    (Call("look", {"place": "the map"}),),
+    (Call("inquire", {"question": "north?"}), Call("inquire", {"question": "south?"})),
+    (Call("put", {"text": "a flag"}),),
+    (Say(ANSWER),),
+)
+_in_turn(
+    "inquiring",
+    (Call("look", {"place": "the path"}),),
+    (Call("put", {"text": "a cairn"}),),
+    (Say("It can be walked."),),
+)

@@ -11,20 +11,22 @@ import trio
 from actors import ToolContext, ToolError, tool
 from actors.testing.evidence import Effect, read_effects
 
-LEDGER = "CHAOS_EFFECTS"
-"""The environment variable that names the ledger."""
+LEDGERS = "CHAOS_EFFECTS"
+"""The environment variable that names the folder of the ledgers."""
 
 BIG_CHARS = 9000
 """More than two pages of the disk, so that half a frame can be written."""
 
 
-def ledger() -> Path:
-    return Path(os.environ[LEDGER])
+def ledger(run_id: str) -> Path:
+    return Path(os.environ[LEDGERS]) / f"effects-{run_id}"
 
 
 def happen(kind: str, context: ToolContext) -> None:
     effect = Effect(kind=kind, ref=context.call, key=context.key, attempt=context.attempt)
-    fd = os.open(ledger(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(
+        ledger(context.run_id), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
+    )
     os.write(fd, msgspec.json.encode(effect) + b"\n")
     os.close(fd)
 
@@ -70,7 +72,8 @@ async def pay(amount: int, context: ToolContext) -> str:
 
 def was_sent(to: str, key: str) -> str:
     """Look in the ledger whether a letter went out."""
-    sent = any(effect.key == key for effect in read_effects(ledger()) if effect.kind == "probed")
+    ledgers = Path(os.environ[LEDGERS]).glob("effects-*")
+    sent = any(effect.key == key for ledger in ledgers for effect in read_effects(ledger))
     return "done" if sent else "not_done"
 
 
@@ -109,10 +112,7 @@ def wedge(context: ToolContext) -> str:
 @tool
 async def hammer(seconds: float, context: ToolContext) -> str:
     """Work in a subprocess, which outlives an actor that is killed."""
-    begun, ended = (
-        msgspec.json.encode(Effect(kind=kind, ref=context.call)).decode()
-        for kind in ("write", "hammered")
-    )
-    script = f"echo '{begun}' >> $0; sleep {seconds}; echo '{ended}' >> $0"
-    await context.run_process(["sh", "-c", script, str(ledger())])
+    effect = msgspec.json.encode(Effect(kind="write", ref=context.call)).decode()
+    script = f"echo '{effect}' >> $0; sleep {seconds}; echo ended >> $0.ended"
+    await context.run_process(["sh", "-c", script, str(ledger(context.run_id))])
     return "It holds."

@@ -8,18 +8,19 @@ from pathlib import Path
 
 import msgspec
 import trio
-from errand_tools import LEDGER
+from errand_tools import LEDGERS
 
 from actors.fs import REAL, Fs
 from actors.money import Prices, nusd
 from actors.outcome import Approval
-from actors.spec import Limits, ProviderSpec, RunSpec, ToolsSpec
-from actors.testing.checker import check_crashed, check_ended, reference_of
+from actors.spec import AgentTool, Limits, ProviderSpec, RunSpec, ToolsSpec
+from actors.state import State
+from actors.testing.checker import check_children, check_crashed, check_run, reference_of
 from actors.testing.dying_fs import Place
 from actors.testing.evidence import Bills, Evidence, Reference, read_effects
 from actors.testing.lives import Life, LifeEnd, begin
 from actors.verdict import Verdict, record_verdict
-from actors.wire import Start
+from actors.wire import Start, StartChild
 
 # Odd on purpose, so that every turn's cost has to be rounded up.
 PRICES = Prices(input=2_000_003, cached_input=200_001, output=12_000_007)
@@ -71,7 +72,7 @@ class Ground:
             system="You run errands.",
             provider=ProviderSpec(model=script, timeout_seconds=10.0, max_output_tokens=500),
             prices=PRICES,
-            tools=ToolsSpec(names=TOOLS, modules=("errand_tools",), search_path=(str(SUPPORT),)),
+            tools=_tools(script),
             limits=Limits(max_budget_nusd=nusd(5.0)),
             durability=durability,
         )
@@ -96,6 +97,14 @@ class Ground:
         return self._references[script]
 
 
+def _tools(script: str) -> ToolsSpec:
+    tools = ToolsSpec(names=TOOLS, modules=("errand_tools",), search_path=(str(SUPPORT),))
+    if script != "delegating":
+        return tools
+    inquire = AgentTool(name="inquire", agent="inquirer", description="Find out.")
+    return msgspec.structs.replace(tools, names=(*TOOLS, "inquire"), agents=(inquire,))
+
+
 class Subject:
     """One run, the lives it has had, and what they left behind."""
 
@@ -104,7 +113,7 @@ class Subject:
         self.home = home
         self.start = start
         self.run_dir = Path(start.run_dir)
-        self.effects = home / "effects"
+        self.effects = home / f"effects-{start.run_id}"
         self.notes = home / "notes"
         self.crashes = 0
         self.lives = 0
@@ -132,10 +141,34 @@ class Subject:
             notes=self.notes,
             disk=disk,
             prepare=self._prepare,
+            start_of=self.start_of if self.start.spec.tools.agents else None,
+        )
+
+    def start_of(self, frame: StartChild) -> Start:
+        """What the child of a call is told."""
+        run_id = f"{self.start.run_id}.{frame.ref}"
+        run_dir = self.run_dir.parent / run_id
+        spec = self.start.spec
+        limits = msgspec.structs.replace(spec.limits, max_budget_nusd=frame.limit_nusd)
+        provider = msgspec.structs.replace(spec.provider, model="inquiring")
+        return msgspec.structs.replace(
+            self.start,
+            run_id=run_id,
+            ref=frame.ref,
+            run_dir=str(run_dir),
+            spec=msgspec.structs.replace(
+                spec,
+                agent=frame.agent,
+                task=frame.task,
+                limits=limits,
+                provider=provider,
+                tools=_tools("inquiring"),
+            ),
+            why="resume" if run_dir.exists() else "start",
         )
 
     def _prepare(self) -> None:
-        os.environ[LEDGER] = str(self.effects)
+        os.environ[LEDGERS] = str(self.home)
         if self.prepare:
             self.prepare()
 
@@ -179,11 +212,18 @@ class Subject:
             notes=notes,
         )
 
-    def check(self, *, like: bool = True):
+    def child(self, ref: str) -> "Subject":
+        """The run behind a call, with the crashes that it may have had."""
+        start = self.start_of(StartChild(ref, "inquirer", "", None))
+        child = Subject(self.ground, self.home, start)
+        child.crashes = self.crashes
+        return child
+
+    def check(self, *, like: bool = True, ended: bool = True) -> State:
         """Check every promise at the end of the run, and return its state."""
         script = self.start.spec.provider.model
         reference = self.ground.reference(script) if like else None
-        return check_ended(self.evidence(), reference)
+        return check_run(self.evidence(), reference, ended=ended)
 
     def approve_first(self) -> bool:
         """Approve what the run waits for; False when it waits for nothing."""
@@ -193,6 +233,13 @@ class Subject:
             return False
         self.answer(waiting.call, "approve")
         return True
+
+    def check_children(self, state: State, *, like: bool = True, ended: bool = True) -> None:
+        """Check every promise of the runs below this one, and of their ties to it."""
+        refs = [call.ref for turn in state.turns for call in turn.calls if call.is_child]
+        there = [child for child in map(self.child, refs) if child.run_dir.exists()]
+        children = {child.start.ref: child.check(like=like, ended=ended) for child in there}
+        check_children(self.evidence(), state, children)
 
     def answer(self, call: str, word: str) -> None:
         """Record a person's verdict on a call: one of ``VERDICTS``."""
