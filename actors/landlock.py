@@ -16,7 +16,7 @@ from pathlib import Path
 
 from actors import prctl
 
-ABI_FILES, ABI_NETWORK, _ABI_SCOPE = 3, 4, 6
+ABI_FILES, ABI_NETWORK, ABI_SIGNALS = 3, 4, 6
 """The version that knows all ways to change a file (Linux 6.2), TCP (6.7), signals (6.12)."""
 
 # The same numbers on all machines that Python 3.11 runs on, but for Alpha.
@@ -59,7 +59,7 @@ def restrict(
     files = _WRITE if readable is None else _WRITE | _READ
     network = 0 if ports is None else _BIND_TCP | _CONNECT_TCP
     scope = 0
-    if abi() >= _ABI_SCOPE:
+    if abi() >= ABI_SIGNALS:
         scope = _SIGNAL if ports is None else _SIGNAL | _ABSTRACT_SOCKET
     attributes = ctypes.create_string_buffer(struct.pack("=QQQ", files, network, scope), 24)
     ruleset = _call(_CREATE_RULESET, attributes, 24, 0)

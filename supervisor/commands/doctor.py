@@ -10,8 +10,10 @@ import httpx
 import msgspec
 import trio
 
+from actors import landlock
 from actors.catalogue import Catalogue, CatalogueError
 from actors.children import child_tools
+from actors.confinement import missing
 from actors.provider import open_client
 from actors.tokens import TokenizerError, count_text
 from actors.warm import ssl_context
@@ -80,6 +82,7 @@ async def examine(state_dir: str, config_path: str | None) -> list[Check]:
             _check("tools", lambda: _tools(config)),
             _check("keys", lambda: _keys(config)),
         ]
+    checks.append(_check("isolation", lambda: _isolation(config)))
     return checks + await _processes(config)
 
 
@@ -159,6 +162,30 @@ def _keys(config: Config) -> str:
         if name is not None:
             found[f"{name} is {'set' if key else 'not set, so none is sent'}"] = None
     return "; ".join(found) or "the scripted provider needs none"
+
+
+def _isolation(config: Config | None) -> str:
+    """What can be confined here, and what the agents in use have on."""
+    versions = {
+        "files": landlock.ABI_FILES,
+        "TCP": landlock.ABI_NETWORK,
+        "signals": landlock.ABI_SIGNALS,
+    }
+    known = [what for what, version in versions.items() if landlock.abi() >= version]
+    found = [f"Landlock can confine {', '.join(known) or 'nothing'} here"]
+    if os.geteuid() == 0:
+        found.append("tools run as root, from which no key can be hidden")
+    if config is None:
+        return "; ".join(found)
+    for agent in config.agents_in_use():
+        spec = config.run_spec(agent, task="")
+        if spec.sandbox and (words := missing(spec.sandbox)):
+            raise Problem(f"agent {agent}: {words}")
+        given = msgspec.structs.asdict(config.agents[agent].resources)
+        limits = [f"{name} = {value}" for name, value in given.items() if value is not None]
+        sandbox = "a sandbox" if spec.sandbox else "no sandbox"
+        found.append(f"{agent} has {sandbox} and {', '.join(limits) or 'no resource limits'}")
+    return "; ".join(found)
 
 
 def probe(fd: int) -> int:
