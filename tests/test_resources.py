@@ -10,11 +10,13 @@ from caged import caged, helpers_on_the_path, use
 from caged_tools import MIB
 from world import World
 
+from actors import landlock
 from actors.outcome import Outcome, Status
 from actors.resources import limit_words
 from actors.spec import Resources
 from actors.testing.scripts import Call, Say
 from actors.tool_calls import error_words
+from supervisor.commands import doctor
 from supervisor.config import ConfigError, load_config
 
 __all__ = ["helpers_on_the_path"]
@@ -116,6 +118,20 @@ def test_a_config_limits_an_agent(tmp_path: Path):
     assert spec.sandbox
     assert spec.sandbox.network is False
     assert spec.sandbox.read == (str(tmp_path / "given"),)
+
+
+def test_doctor_says_what_is_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of this machine and of each agent; a sandbox that cannot be had is a problem."""
+    load(tmp_path, "[agents.lead.resources]\ncpu_s = 50\n[agents.lead.sandbox]\nlandlock = true\n")
+    config = load_config(tmp_path / "exeunt.toml", environ={})
+    monkeypatch.setattr(landlock, "abi", lambda: 4)
+    words = doctor._isolation(config)
+    assert "Landlock can confine files, TCP here" in words
+    assert "lead has a sandbox and cpu_s = 50" in words
+    monkeypatch.setattr(landlock, "abi", lambda: 0)
+    assert "Landlock can confine nothing here" in doctor._isolation(None)
+    with pytest.raises(doctor.Problem, match=r"agent lead: the sandbox needs Landlock version 4"):
+        doctor._isolation(config)
 
 
 def test_a_config_without_them_limits_nothing(tmp_path: Path):
