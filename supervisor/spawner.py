@@ -22,6 +22,7 @@ from supervisor.spawned import Exit as Exit
 from supervisor.spawned import Process as Process
 from supervisor.spawned import SpawnError as SpawnError
 from supervisor.subprocess_spawner import SubprocessSpawner
+from supervisor.zygote_process import StartZygote, start_zygote
 from supervisor.zygote_spawner import ZygoteSpawner, ZygoteUnfit
 
 PRELOAD = (
@@ -98,11 +99,12 @@ async def open_spawner(
     *,
     preload: Sequence[str] = PRELOAD,
     drop_env: Collection[str] = (),
+    start: StartZygote = start_zygote,
 ) -> AsyncGenerator[Spawner]:
     """Make this process fit to supervise and open what spawns for it; at exit all are killed.
 
     ``kind`` is ``zygote`` or ``subprocess``; None asks ``EXEUNT_SPAWN``, then the system. No
-    process sees the environment variables that ``drop_env`` names.
+    process sees the environment variables that ``drop_env`` names. ``start`` makes the zygotes.
 
     Raises:
         SpawnError: a preload failed, or the system has no room for a zygote.
@@ -120,7 +122,7 @@ async def open_spawner(
     only: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
-            way = await _open_way(kind, nursery, preload, env)
+            way = await _open_way(kind, nursery, preload, env, start)
             try:
                 yield _BoundedSpawner(way)
             finally:
@@ -141,10 +143,14 @@ def _default_kind() -> str:
 
 
 async def _open_way(
-    kind: str, nursery: trio.Nursery, preload: Sequence[str], env: Mapping[str, str]
+    kind: str,
+    nursery: trio.Nursery,
+    preload: Sequence[str],
+    env: Mapping[str, str],
+    start: StartZygote,
 ) -> _Way:
     if kind == "zygote":
-        spawner = ZygoteSpawner(nursery, preload, env)
+        spawner = ZygoteSpawner(nursery, preload, env, start)
         try:
             await spawner.living()
         except ZygoteUnfit as reason:

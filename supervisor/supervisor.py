@@ -24,6 +24,7 @@ from supervisor.spawner import Spawner, open_spawner
 from supervisor.state_dir import StateDir
 from supervisor.stop_socket import listen
 from supervisor.tree import Tree
+from supervisor.zygote_process import StartZygote, start_zygote
 
 
 class RunRefused(Exception):
@@ -154,17 +155,19 @@ async def open_supervisor(
     listener: Listener = _ignore,
     key_names: Collection[str] = (),
     spawn: str | None = None,
+    start: StartZygote = start_zygote,
 ) -> AsyncGenerator[Supervisor, None]:
     """A supervisor whose processes are gone when the block is left.
 
     ``listener`` is called with the id of a run and each of its trace lines. ``key_names`` are the
     environment variables that hold keys, which no actor or tool may see; ``spawn`` is ``zygote``
-    or ``subprocess``. Raises StateError, SpawnError.
+    or ``subprocess``, and ``start`` makes the zygotes. Raises StateError, SpawnError.
     """
     if not isinstance(state_dir, StateDir):
         state_dir = StateDir(state_dir)
     state_dir.prepare()
-    async with open_spawner(spawn, drop_env={DEFAULT_KEY_ENV, *key_names}) as spawner:
+    drop_env = {DEFAULT_KEY_ENV, *key_names}
+    async with open_spawner(spawn, drop_env=drop_env, start=start) as spawner:
         failure: Exception | None = None
         try:
             async with trio.open_nursery() as nursery:

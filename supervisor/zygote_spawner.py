@@ -8,8 +8,6 @@ them and starts the next when a spawn finds the last one dead. Actors die with t
 import itertools
 import logging
 import socket
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -31,6 +29,7 @@ from actors.control import (
 )
 from supervisor.pidfd import Pidfd
 from supervisor.spawned import Exit, Process, SpawnError, exit_of, exit_of_child
+from supervisor.zygote_process import StartZygote, start_zygote
 
 READY_SECONDS = 60.0
 """Longest warm-up of a zygote."""
@@ -77,7 +76,7 @@ class _Birth:
 class Life:
     """One zygote process: its control socket, its actors, the births under way."""
 
-    def __init__(self, preload: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(self, preload: Sequence[str], env: Mapping[str, str], start: StartZygote) -> None:
         self.over = False
         self.cpu_seconds = 0.0
         self._ready = False
@@ -92,7 +91,7 @@ class Life:
         with theirs:
             self._control = trio.socket.from_stdlib_socket(ours)
             try:
-                self._popen, self._pidfd = _start(theirs.fileno(), preload, env)
+                self._popen, self._pidfd = start(theirs.fileno(), preload, env)
             except BaseException:
                 self._control.close()
                 raise
@@ -242,34 +241,18 @@ class Life:
         self._processes.clear()
 
 
-def _start(
-    control_fd: int, preload: Sequence[str], env: Mapping[str, str]
-) -> tuple[subprocess.Popen[bytes], Pidfd]:
-    # Popen and not trio.open_process: that forks from a worker thread. A session of its own keeps
-    # the terminal's signals away before the zygote can ignore them.
-    popen = subprocess.Popen(
-        [sys.executable, "-P", "-m", "actors.zygote", str(control_fd), *preload],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        pass_fds=[control_fd],
-        env=env,
-        start_new_session=True,
-    )
-    try:
-        return popen, Pidfd.of_child(popen.pid)
-    except OSError:
-        popen.kill()
-        popen.wait()
-        raise
-
-
 class ZygoteSpawner:
     """Spawns through a zygote, and through a new one after the old one has died."""
 
     def __init__(
-        self, nursery: trio.Nursery, preload: Sequence[str], env: Mapping[str, str]
+        self,
+        nursery: trio.Nursery,
+        preload: Sequence[str],
+        env: Mapping[str, str],
+        start: StartZygote = start_zygote,
     ) -> None:
         self._nursery = nursery
+        self._start = start
         self._preload = preload
         self._env = env
         self._life: Life | None = None
@@ -279,7 +262,7 @@ class ZygoteSpawner:
         """The zygote that serves, started if there is none; raises SpawnError, OSError."""
         async with self._starting:
             if self._life is None or self._life.over:
-                life = Life(self._preload, self._env)
+                life = Life(self._preload, self._env, self._start)
                 await self._nursery.start(life.run)
                 self._life = life
             return self._life

@@ -1,0 +1,247 @@
+"""One round: a tree is started, struck as its plan says, gone on with to its end, and checked."""
+
+import os
+import signal
+import time
+import traceback
+from collections import Counter
+
+import msgspec
+import trio
+
+from actors.outcome import Approval, InDoubt, Interruption
+from actors.verdict import Verdict, VerdictRefused, record_verdict
+from supervisor.chaos.check import Doubt, Ended, check_tree
+from supervisor.chaos.life import Heard, Life, begin, descendants, left_behind, name_of, send
+from supervisor.chaos.plan import (
+    BYTES,
+    FREEZE,
+    FREEZE_KILL,
+    KILL,
+    ROOT,
+    SUPERVISOR,
+    ZYGOTE,
+    Plan,
+    Strike,
+)
+from supervisor.chaos.world import Home, World
+from supervisor.report import Report
+from supervisor.state_dir import StateDir
+
+LIVES_MAX = 40
+"""Supervisors of one round: one after each kill, and one after each verdict."""
+ROUND_SECONDS_MAX = 120.0
+GONE_SECONDS = 8.0
+"""How long after its supervisor the last process of a tree may go."""
+FROZEN_SECONDS = 0.15
+_POLL_SECONDS = 0.0005
+_IDLE_SECONDS = 0.05
+ZYGOTE_NAME = "exeunt-zygote"
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a plan; ``failure`` is empty where every promise was kept."""
+
+    plan: str
+    struck: int = 0
+    """Strikes whose boundary was reached while their victims were there."""
+    lives: int = 0
+    seconds: float = 0.0
+    status: str = ""
+    failure: str = ""
+    doubts: tuple[Doubt, ...] = ()
+    tools: dict[str, str] = {}
+    short: tuple[str, ...] = ()
+
+
+class Stuck(AssertionError):
+    """A tree did not end, or ended in a way that it never should."""
+
+
+def perform(
+    world: World,
+    plan: Plan,
+    run_id: str,
+    reference: Ended | None = None,
+    *,
+    keep: bool = False,
+) -> Round:
+    """Perform a plan and check every promise; whatever fails stands in the Round.
+
+    The calling process adopts orphans and has no other children. The folder of a round that kept
+    its promises is removed, unless ``keep``.
+    """
+    started = time.monotonic()
+    home = Home(world, run_id)
+    under_way = UnderWay(home, plan)
+    ended, failure = None, ""
+    try:
+        under_way.to_the_end()
+        ended = check_tree(home, under_way.kills, reference)
+    except AssertionError as broken:
+        failure = str(broken)
+    except Exception:  # whatever a broken tree makes the checks meet is told, and not raised
+        failure = traceback.format_exc()
+    finally:
+        send(left_behind(0), signal.SIGKILL)
+        left_behind(1.0)
+    if not failure and not keep:
+        home.remove()
+    return Round(
+        plan=str(plan),
+        struck=under_way.struck,
+        lives=under_way.lives,
+        seconds=round(time.monotonic() - started, 3),
+        status=ended.status if ended else "",
+        failure=failure,
+        doubts=ended.doubts if ended else (),
+        tools=ended.tools if ended else {},
+        short=ended.short if ended else (),
+    )
+
+
+class UnderWay:
+    """A tree, the supervisors it has had, and the strikes that are still to come."""
+
+    def __init__(self, home: Home, plan: Plan) -> None:
+        self.struck = 0
+        self.kills = 0
+        self.lives = 0
+        self._home = home
+        self._config = home.make()
+        self._state_dir = StateDir(home.state_dir)
+        self._strikes = [*plan.strikes]
+        self._heard: Counter[tuple[str, str]] = Counter()
+        self._deadline = time.monotonic() + ROUND_SECONDS_MAX
+        self._unswept = False
+        """The supervisor and its zygote were killed at once, so nobody swept their tools."""
+
+    def to_the_end(self) -> Report:
+        """Go on until the root has an ending that no resume changes; raises Stuck."""
+        for _ in range(LIVES_MAX):
+            started = self._home.state_dir.exists()
+            life = begin(
+                self._home.state_dir,
+                self._home.run_id,
+                None if started else self._config,
+                self._home.prepare,
+            )
+            self.lives += 1
+            self._watch(life)
+            self._clear_up()
+            end = life.end
+            if end is None:
+                continue
+            if end.error:
+                raise Stuck(f"the supervisor failed: {end.error}")
+            if end.refused and not self._refused(end.refused):
+                raise Stuck(f"a resume was refused: {end.refused}")
+            if end.report and self._has_ended(end.report):
+                return end.report
+        raise Stuck(f"the tree has not ended after {LIVES_MAX} supervisors")
+
+    def _has_ended(self, found: Report) -> bool:
+        if found.status is None:
+            return False
+        outcome = self._state_dir.state(self._home.run_id).outcome
+        why = outcome.interruption if outcome else None
+        if isinstance(why, Approval | InDoubt):
+            self._answer(why)
+            return False
+        return not self.kills or not (
+            found.status == "interrupted" and found.interruption.get("who") == "orphaned"
+        )
+
+    def _answer(self, why: Interruption) -> None:
+        """Say yes to whatever waits, in whichever run: the person is not what is tried here."""
+        assert isinstance(why, Approval | InDoubt)
+        waiting = why.pending if isinstance(why, Approval) and why.pending else (why,)
+        for call in waiting:
+            happened = True if isinstance(why, InDoubt) else None
+            verdict = Verdict(ref=call.call, yes=True, who="chaos", happened=happened)
+            try:
+                trio.run(record_verdict, self._state_dir.run_dir(call.run_id), verdict)
+            except VerdictRefused as refused:
+                raise Stuck(f"a verdict was refused: {refused}") from refused
+
+    def _refused(self, words: str) -> bool:
+        """Whether a refusal is the right thing: a tool that nobody swept still holds the run."""
+        if not self._unswept or "still running" not in words:
+            return False
+        send(left_behind(0), signal.SIGKILL)
+        return not left_behind(1.0)
+
+    def _clear_up(self) -> None:
+        """After a supervisor: everything of its tree must go, all by itself."""
+        left = left_behind(0.3 if self._unswept else GONE_SECONDS)
+        if left and not self._unswept:
+            names = ", ".join(f"{pid} ({name_of(pid)})" for pid in left)
+            raise Stuck(f"orphans: {names} were there {GONE_SECONDS:g} s after their supervisor")
+
+    def _watch(self, life: Life) -> None:
+        """Listen to a life to its end, and strike where the plan says."""
+        while not life.over:
+            if time.monotonic() > self._deadline:
+                os.kill(life.pid, signal.SIGKILL)
+                raise Stuck(f"the tree has not ended within {ROUND_SECONDS_MAX:g} s")
+            if not self._strikes:
+                self._take(life.listen(_IDLE_SECONDS))
+                continue
+            strike = self._strikes[0]
+            polls = strike.boundary.event == BYTES
+            self._take(life.listen(_POLL_SECONDS if polls else _IDLE_SECONDS))
+            if not life.over and self._reached(strike):
+                self._wait(life, strike.delay_ms / 1000)
+                if not life.over:
+                    self._strikes.pop(0)
+                    self._strike(life, strike)
+
+    def _take(self, lines: list[Heard]) -> None:
+        self._heard.update((line.run_id, line.type) for line in lines)
+
+    def _reached(self, strike: Strike) -> bool:
+        at = strike.boundary
+        run_id = self._home.full(at.run)
+        if at.event != BYTES:
+            return self._heard[run_id, at.event] >= at.number
+        try:
+            size = (self._state_dir.run_dir(run_id) / "journal.x1").stat().st_size
+        except OSError:
+            return False
+        return size >= at.number
+
+    def _wait(self, life: Life, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not life.over:
+            self._take(life.listen(left))
+
+    def _strike(self, life: Life, strike: Strike) -> None:
+        victims = {word: self._pids(life, strike, word) for word in strike.victims}
+        pids = list(dict.fromkeys(pid for found in victims.values() for pid in found))
+        if not pids:
+            return
+        self.struck += 1
+        if strike.action != KILL:
+            send(pids, signal.SIGSTOP)
+            self._wait(life, FROZEN_SECONDS)
+        if strike.action == FREEZE:
+            send(pids, signal.SIGCONT)
+            return
+        self.kills += 1
+        if victims.get(SUPERVISOR) and victims.get(ZYGOTE):
+            self._unswept = True
+        send(pids, signal.SIGKILL)
+        assert strike.action in (KILL, FREEZE_KILL)
+
+    def _pids(self, life: Life, strike: Strike, word: str) -> list[int]:
+        match word:
+            case "supervisor":
+                return [life.pid]
+            case "tree":
+                return [life.pid, *descendants(life.pid)]
+            case "zygote":
+                return [pid for pid in descendants(life.pid) if name_of(pid) == ZYGOTE_NAME]
+            case _:
+                run = ROOT if word == ROOT else strike.boundary.run
+                holder = self._state_dir.holder(self._home.full(run))
+                return [] if holder is None else [holder]

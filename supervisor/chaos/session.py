@@ -1,0 +1,100 @@
+"""A chaos session: one tree, twice undisturbed for comparison, then struck plan by plan."""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from actors import frame
+from actors.journal import JOURNAL
+from actors.testing.evidence import Effect
+from actors.trace import TRACE
+from supervisor.chaos.check import Ended, check_tree
+from supervisor.chaos.life import Heard
+from supervisor.chaos.plan import BYTES, Boundary, Plan
+from supervisor.chaos.ready import warm_up
+from supervisor.chaos.round import Round, perform
+from supervisor.chaos.workers import perform_all
+from supervisor.chaos.world import Home, World, served
+from supervisor.config import Config
+from supervisor.state_dir import StateDir
+
+
+class NoReference(Exception):
+    """The tree does not come to an end when nobody disturbs it; its author must act."""
+
+
+class Session:
+    """Performs plans against one configuration; made by ``open_session``."""
+
+    def __init__(self, world: World) -> None:
+        """Run the tree twice undisturbed; raises NoReference."""
+        self._world = world
+        self._ids = (f"c{number:05}" for number in itertools.count(1))
+        first, second = self._undisturbed(), self._undisturbed()
+        self.reference = self._ended(first)
+        self.boundaries = _boundaries(first)
+        self.repeatable = self.reference == self._ended(second)
+        """Whether the tree comes to the same each time, so that rounds can be compared."""
+        for home in (first, second):
+            home.remove()
+
+    def perform(self, plans: Sequence[Plan], workers: int = 1) -> Iterator[Round]:
+        """Perform the plans in any order, and yield what came of each; raises WorkerDied."""
+        ids = list(itertools.islice(self._ids, len(plans)))
+        reference = self.reference if self.repeatable else None
+
+        def work(number: int) -> Round:
+            return perform(self._world, plans[number], ids[number], reference)
+
+        yield from perform_all(work, range(len(plans)), workers)
+
+    def _undisturbed(self) -> Home:
+        run_id = next(self._ids)
+        (found,) = perform_all(lambda _: perform(self._world, Plan(), run_id, keep=True), [0])
+        if found.failure:
+            words = found.failure.strip()
+            raise NoReference(f"the tree does not run although nobody disturbs it: {words}")
+        return Home(self._world, run_id)
+
+    def _ended(self, home: Home) -> Ended:
+        return check_tree(home, 0)
+
+
+@contextmanager
+def open_session(
+    config: Config,
+    folder: Path,
+    *,
+    prepare: Callable[[Path], None] | None = None,
+    effects: Callable[[Path, str], list[Effect]] | None = None,
+) -> Generator[Session]:
+    """A session in a folder that exists; ``prepare`` and ``effects`` are those of ``World``.
+
+    Raises ConfigError, NoReference.
+    """
+    warm_up()
+    bills = folder / "bills"
+    bills.touch()
+    with served(config, bills) as placed:
+        world = World(folder=folder, config=placed, bills=bills, prepare=prepare, effects=effects)
+        yield Session(world)
+
+
+def _boundaries(home: Home) -> list[Boundary]:
+    """Each trace line of each run, and each size that each journal has had."""
+    state_dir = StateDir(home.state_dir)
+    found: list[Boundary] = []
+    for run_id in (home.run_id, *state_dir.below(home.run_id)):
+        run, run_dir = home.short(run_id), state_dir.run_dir(run_id)
+        seen: Counter[str] = Counter()
+        for line in (run_dir / TRACE).read_bytes().splitlines():
+            kind = msgspec.json.decode(line, type=Heard).type
+            seen[kind] += 1
+            found.append(Boundary(run, kind, seen[kind]))
+        frames = frame.scan((run_dir / JOURNAL).read_bytes()).frames
+        found += [Boundary(run, BYTES, one.offset + one.size) for one in frames]
+    return found

@@ -1,0 +1,156 @@
+"""What every round of one chaos session shares: the configuration, its provider, the reference.
+
+A round works in a folder of its own, on a copy of the workspace, so that no round sees another.
+"""
+
+import shutil
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+
+from actors.testing.evidence import Bills, Effect
+from actors.testing.lives import serving
+from supervisor.chaos.plan import ROOT
+from supervisor.config import Config
+from supervisor.config_errors import ConfigError
+from supervisor.config_sections import Agent, Provider
+from supervisor.scripted import settings_of
+
+LATENCY_MS_MAX = 20.0
+"""A model that takes longer is not waited for: a round shall last as long as its processes."""
+WORKSPACE_BYTES_MAX = 100_000_000
+RESTARTS_MIN = 5
+"""Restarts that every run may have here, so that a round does not end as a crash loop."""
+FILES = "files"
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """One session; ``config`` has every provider at its fixed address."""
+
+    folder: Path
+    config: Config
+    bills: Path
+    prepare: Callable[[Path], None] | None = None
+    """Called in each life with the round's folder, before anything else."""
+    effects: Callable[[Path, str], list[Effect]] | None = None
+    """Reads what the tools of a run did to the world, given the round's folder and the run id."""
+
+
+class Home:
+    """The folder of one round."""
+
+    def __init__(self, world: World, run_id: str) -> None:
+        self.world = world
+        self.run_id = run_id
+        self.path = world.folder / run_id
+        self.state_dir = self.path / "state"
+
+    def make(self) -> Config:
+        """Make the folder with its copy of the workspace; returns the configuration of the round.
+
+        Raises OSError.
+        """
+        self.path.mkdir()
+        config = self.world.config
+        source = config.tools.get(FILES)
+        if source is None or source.root is None:
+            return config
+        copy = self.path / "workspace"
+        shutil.copytree(source.root, copy, symlinks=True)
+        files = msgspec.structs.replace(source, root=str(copy))
+        return msgspec.structs.replace(config, tools={**config.tools, FILES: files})
+
+    def full(self, run: str) -> str:
+        """The id of a run that a plan names."""
+        return self.run_id if run == ROOT else f"{self.run_id}.{run}"
+
+    def short(self, run_id: str) -> str:
+        """How a plan names a run."""
+        return ROOT if run_id == self.run_id else run_id.removeprefix(f"{self.run_id}.")
+
+    def bills(self) -> Bills:
+        """What the provider billed."""
+        return Bills(self.world.bills)
+
+    def workspace(self) -> dict[str, str]:
+        """The files of the workspace, by path, with a digest of each."""
+        root = self.path / "workspace"
+        return {
+            str(path.relative_to(root)): blake2b(path.read_bytes(), digest_size=8).hexdigest()
+            for path in sorted(root.rglob("*"))
+            if path.is_file() and not path.is_symlink()
+        }
+
+    def prepare(self) -> None:
+        """What a life does first."""
+        if self.world.prepare:
+            self.world.prepare(self.path)
+
+    def remove(self) -> None:
+        """Take the round off the disk."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+@contextmanager
+def served(config: Config, bills: Path) -> Generator[Config]:
+    """Serve the scripted providers of a configuration, with a ledger; yields it with addresses.
+
+    They are no part of the tree, so that whoever strikes it never strikes them. Limits of time are
+    lifted, and restarts allowed. Raises ConfigError for a provider that is not scripted, and for a
+    workspace that is too large to be copied.
+    """
+    _check_workspace(config)
+    with ExitStack() as stack:
+        cache: dict[bytes, str] = {}
+
+        def placed(provider: Provider, key: str) -> Provider:
+            if provider.kind != "scripted":
+                words = "chaos needs a scripted provider, as each round asks anew for every turn"
+                raise config.error(f"{key}.kind", words)
+            settings = msgspec.structs.replace(
+                settings_of(provider, (config.folder,)),
+                ledger=str(bills),
+                latency_ms=min(provider.latency_ms, LATENCY_MS_MAX),
+            )
+            wanted = msgspec.json.encode(settings)
+            if wanted not in cache:
+                try:
+                    cache[wanted] = stack.enter_context(serving(settings))
+                except ValueError as error:
+                    raise config.error(key, str(error)) from None
+            return msgspec.structs.replace(
+                provider, kind="openai", base_url=cache[wanted], model=provider.script
+            )
+
+        yield msgspec.structs.replace(
+            config,
+            agents={name: _timeless(agent) for name, agent in config.agents.items()},
+            supervision=msgspec.structs.replace(
+                config.supervision, max_restarts=max(RESTARTS_MIN, config.supervision.max_restarts)
+            ),
+            provider=config.provider and placed(config.provider, "provider"),
+            providers={
+                name: placed(one, f"providers.{name}") for name, one in config.providers.items()
+            },
+        )
+
+
+def _timeless(agent: Agent) -> Agent:
+    """An agent that no clock stops: being killed and frozen takes time."""
+    limits = msgspec.structs.replace(agent.limits, deadline_s="none", idle_s="none")
+    return msgspec.structs.replace(agent, limits=limits)
+
+
+def _check_workspace(config: Config) -> None:
+    source = config.tools.get(FILES)
+    if source is None or source.root is None:
+        return
+    total = sum(path.lstat().st_size for path in Path(source.root).rglob("*"))
+    if total > WORKSPACE_BYTES_MAX:
+        raise ConfigError(
+            f"the workspace {source.root} has {total:,} bytes, and every round copies it: at most "
+            f"{WORKSPACE_BYTES_MAX:,}; name a smaller one with --set tools.files.root=..."
+        )

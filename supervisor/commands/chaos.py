@@ -1,0 +1,114 @@
+"""``exeunt chaos``: the user's own tree, killed and frozen again and again, and what came of it."""
+
+import argparse
+import os
+import random
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from actors.testing.chaos_report import ChaosReport
+from supervisor import output
+from supervisor.chaos.findings import findings
+from supervisor.chaos.plan import Plan, PlanError, draw, parse
+from supervisor.chaos.ready import marked, restart_marked
+from supervisor.chaos.round import Round
+from supervisor.chaos.session import NoReference, Session, open_session
+from supervisor.commands import UsageError
+from supervisor.commands.run import check_environment
+from supervisor.config import load_config
+from supervisor.terminal import Style, visible
+from supervisor.words import count
+
+WORKERS_MAX = 4
+EXIT_BROKEN = 1
+
+
+def chaos(args: argparse.Namespace) -> int:
+    """Strike the tree once a round at another boundary, check what it promised, and report."""
+    check_environment()
+    if sys.platform != "linux":
+        raise UsageError("chaos finds the processes of a tree in /proc, so it needs Linux")
+    if not marked():
+        restart_marked()
+    config = load_config(args.config, args.sets)
+    config.run_spec()
+    seed: int = secrets.randbelow(1 << 32) if args.seed is None else args.seed
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="exeunt-chaos-") as folder:
+        try:
+            with open_session(config, Path(folder)) as session:
+                rounds = _rounds(session, _plans(session, args, seed))
+        except NoReference as error:
+            raise UsageError(str(error)) from None
+        found = findings(
+            session,
+            rounds,
+            config=args.config,
+            sets=args.sets,
+            seed=seed,
+            seconds=time.monotonic() - started,
+        )
+    if args.json:
+        output.document(found)
+    _tell(found, Style(sys.stderr))
+    return 0 if found.ok else EXIT_BROKEN
+
+
+def _plans(session: Session, args: argparse.Namespace, seed: int) -> list[Plan]:
+    try:
+        if args.plan:
+            return [parse(args.plan)]
+    except PlanError as error:
+        raise UsageError(f"--plan: {error}") from None
+    return draw(session.boundaries, args.kills, random.Random(seed))
+
+
+def _rounds(session: Session, plans: Sequence[Plan]) -> list[Round]:
+    rounds: list[Round] = []
+    workers = min(WORKERS_MAX, os.cpu_count() or 1)
+    for one in session.perform(plans, workers):
+        rounds.append(one)
+        output.note(f"{len(rounds):>4}/{len(plans)}  {_line(one)}")
+    return rounds
+
+
+def _line(one: Round) -> str:
+    if one.failure:
+        return f"BROKEN   {one.plan}: {visible(one.failure.strip().splitlines()[-1])}"
+    if not one.struck:
+        return f"missed   {one.plan}"
+    doubts = ", ".join(sorted({doubt.tool for doubt in one.doubts}))
+    return f"{'in doubt ' if doubts else 'kept     '}{one.plan}{f' ({doubts})' if doubts else ''}"
+
+
+def _tell(found: ChaosReport, style: Style) -> None:
+    words = [
+        f"{count(found.kills, 'round')} over {found.boundaries:,} boundaries of "
+        f"{count(found.runs, 'run')}, seed {found.seed}, {found.seconds:.1f} s",
+        *(
+            f"{style.bold('not safe to repeat')}: {visible(tool.words)}."
+            for tool in found.unsafe_tools
+        ),
+        *(
+            f"A kill used up the budget of {visible(agent)}, as what was possibly spent counts: "
+            "raise its max_budget_usd, or lower max_output_tokens."
+            for agent in found.short_budgets
+        ),
+        *(
+            f"{style.red('broken')}: {visible(failure.words, multiline=True)}\n"
+            f"  see it again: {visible(failure.replay)}"
+            for failure in found.failures
+        ),
+    ]
+    if not found.repeatable:
+        words.append("Two undisturbed runs differed in answer or files, so neither was compared.")
+    if found.ok:
+        words.append(
+            f"{style.green('ok')}: same ending, nothing billed, written or counted twice, "
+            "no process left behind"
+        )
+    output.write_note(sys.stderr, "\n".join(words))
