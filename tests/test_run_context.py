@@ -9,7 +9,7 @@ from actors.opening import open_run
 from actors.outcome import Status
 from actors.spec import ContextSpec, LimitChange
 from actors.testing.chapters import write_chapters
-from actors.window import Marks
+from actors.window import Marks, PolicyName
 
 WINDOW, CHARS = 4000, 1000
 
@@ -21,13 +21,15 @@ def library(world: World) -> World:
     return world
 
 
-def fit(world: World, budget: int | None, policy: str = "band") -> None:
+def fit(world: World, budget: int | None, policy: PolicyName = "band") -> None:
     """Fit the run's requests to a budget."""
     world.change(context=ContextSpec(budget_tokens=budget, policy=policy))
 
 
 @pytest.mark.parametrize("policy", ["band", "reference"])
-async def test_a_book_of_many_windows_is_read_to_its_end(library: World, policy: str) -> None:
+async def test_a_book_of_many_windows_is_read_to_its_end(
+    library: World, policy: PolicyName
+) -> None:
     """No request is refused, each is as large as was expected, and the trace says what was done."""
     fit(library, WINDOW, policy)
     await library.provide("chapters", window_tokens=WINDOW)
