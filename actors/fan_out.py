@@ -24,17 +24,17 @@ class FanOut:
 
     async def perform(self, runs: Sequence[Run]) -> None:
         """Start children in the order of their calls, and return when all have ended."""
-        new = sum(not run.call.attempts for run in runs)
+        new = [run.call.ref for run in runs if not run.call.attempts]
         async with trio.open_nursery() as nursery:
             for run in runs:
-                await self._slots.acquire_on_behalf_of(run.call.ref)
+                ref = run.call.ref
+                await self._slots.acquire_on_behalf_of(ref)
                 # Asked again at the last moment: by now others may have failed alike, or have
                 # spent what there was.
-                if run.call.attempts or await self._start(run, new):
+                if ref not in new or await self._start(run, len(new) - new.index(ref)):
                     nursery.start_soon(self._child, run)
                 else:
-                    self._slots.release_on_behalf_of(run.call.ref)
-                new -= not run.call.attempts
+                    self._slots.release_on_behalf_of(ref)
 
     async def _start(self, run: Run, waiting: int) -> bool:
         """Record that a child starts and what it may spend, or why it does not start."""

@@ -176,49 +176,6 @@ async def test_a_cancelled_program_stops_its_tree(grove: Grove) -> None:
 
 
 @played
-async def test_one_child_can_be_stopped_alone(grove: Grove) -> None:
-    """Its parent reads what it had found, and its siblings go on."""
-
-    def child(heard: Conversation) -> Say | Call:
-        return [Call("list_files"), Call("pause"), Say("done")][heard.turn]
-
-    grove.family(3, child, "list_files", "pause")
-
-    async def act() -> None:
-        await grove.heard("tool_progress", times=3)
-        run_dir = grove.supervisor.state_dir.run_dir("r1")
-        request = StopRequest("r1.1.1", "too dear")
-        assert await trio.to_thread.run_sync(ask_socket, run_dir, request)
-        await grove.heard("child_stopped", "r1")
-        grove.go()
-
-    report = await grove.beside(act)
-    assert report.status == "completed"
-    assert cancelled(grove, "r1.1.1") == Cancelled("too dear", "user")
-    one, two, three = grove.results("r1")
-    assert one == three == "completed: done"
-    assert two.startswith("interrupted after 2 turns (too dear); findings so far:\n")
-    assert "errors.log" in two
-    check_quiet(grove)
-
-
-@played
-async def test_what_is_not_under_way_cannot_be_stopped(grove: Grove) -> None:
-    """Neither a run that has ended, nor one that never was."""
-    grove.family(2, [Call("pause"), Say("done")], "pause", lead_children_at_once=1)
-
-    async def act() -> None:
-        await grove.heard("tool_progress", times=1)
-        run_dir = grove.supervisor.state_dir.run_dir("r1")
-        for name in ("r1.1.1", "r1.9.9", "r2", "../r1"):
-            assert not await trio.to_thread.run_sync(ask_socket, run_dir, StopRequest(name, "no"))
-        grove.go()
-
-    report = await grove.beside(act)
-    assert report.status == "completed"
-
-
-@played
 async def test_the_first_stop_counts(grove: Grove) -> None:
     """A second one changes neither reason nor asker."""
     grove.family(1, [Call("dawdle")], "dawdle")
