@@ -42,7 +42,8 @@ def read_child(run_dir: Path, refused: str = "") -> ChildReport:
     there = (run_dir / JOURNAL).exists()
     state = fold(read_events(run_dir)) if there else State()
     outcome, spent = state.outcome, state.spent_nusd
-    if refused and outcome is None:
+    if refused and (outcome is None or state.orphaned):
+        # What it says of its own end is only that it saw the supervisor hang up.
         return ChildReport(f"failed: {refused}{_findings(state)}", Status.FAILED, spent)
     if not there:
         return ChildReport("no result: it was never started", "", 0)

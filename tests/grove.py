@@ -20,6 +20,8 @@ import trio
 from run_tools import is_alive
 
 from actors.events import AnyEvent, Opened
+from actors.journal import JOURNAL
+from actors.outcome import Cancelled, Status
 from actors.state import State
 from actors.testing.faults import Fault
 from actors.testing.provider import ProviderSettings, serve
@@ -311,6 +313,11 @@ durability = "process"
         """The state of a run, from its journal."""
         return self.supervisor.state_dir.state(run_id)
 
+    def in_flight(self, run_id: str) -> bool:
+        """Whether a run has a request on its way."""
+        there = (self.supervisor.state_dir.run_dir(run_id) / JOURNAL).exists()
+        return there and self.state(run_id).asked is not None
+
     def events(self, run_id: str, kind: type[AnyEvent]) -> list[Any]:
         """The events of one kind in a run's journal."""
         return [e for e in self.supervisor.state_dir.events(run_id) if isinstance(e, kind)]
@@ -357,3 +364,25 @@ def played(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         grove.play(functools.partial(test, grove, **others))
 
     return run
+
+
+def cancelled(grove: Grove, run_id: str) -> Cancelled:
+    """Why a run was stopped, and that nothing of it is left open."""
+    state = grove.state(run_id)
+    assert state.outcome, f"{run_id} has no ending"
+    assert state.outcome.status is Status.INTERRUPTED
+    assert state.pending == []
+    assert isinstance(state.outcome.interruption, Cancelled)
+    return state.outcome.interruption
+
+
+def check_quiet(grove: Grove) -> None:
+    """No process is left, and no run says anything behind its ending, neither here nor on disk."""
+    assert grove.living() == set()
+    for run_id in grove.runs():
+        heard = [line["type"] for line in grove.told("", run_id)]
+        path = grove.supervisor.state_dir.run_dir(run_id) / "trace.jsonl"
+        on_disk = [json.loads(line)["type"] for line in path.read_bytes().splitlines()]
+        for lines in (heard, on_disk):
+            assert lines.count("run_stopped") == 1
+            assert lines[-1] == "run_stopped"

@@ -1,16 +1,15 @@
 """One Stop for a whole tree: from wherever it comes, it reaches the bottom, and nothing is left."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from grove import Grove, ask, fan, played
+from grove import Grove, ask, cancelled, check_quiet, fan, played
 from run_tools import is_alive
 
 from actors.messages import ResultKind
-from actors.outcome import Cancelled, Status
+from actors.outcome import Cancelled
 from actors.state import State
 from actors.testing.faults import Fault, FaultKind
 from actors.testing.scripts import Call, Conversation, Say
@@ -24,28 +23,6 @@ CHAIN = ("r1", "r1.1.0", "r1.1.0.1.0")
 @pytest.fixture(autouse=True)
 def no_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child_module, "BACK_OFF_SECONDS", (0.0,))
-
-
-def cancelled(grove: Grove, run_id: str) -> Cancelled:
-    """Why a run was stopped, and that nothing of it is left open."""
-    state = grove.state(run_id)
-    assert state.outcome, f"{run_id} has no ending"
-    assert state.outcome.status is Status.INTERRUPTED
-    assert state.pending == []
-    assert isinstance(state.outcome.interruption, Cancelled)
-    return state.outcome.interruption
-
-
-def check_quiet(grove: Grove) -> None:
-    """No process is left, and no run says anything behind its ending, neither here nor on disk."""
-    assert grove.living() == set()
-    for run_id in grove.runs():
-        heard = [line["type"] for line in grove.told("", run_id)]
-        path = grove.supervisor.state_dir.run_dir(run_id) / "trace.jsonl"
-        on_disk = [json.loads(line)["type"] for line in path.read_bytes().splitlines()]
-        for lines in (heard, on_disk):
-            assert lines.count("run_stopped") == 1
-            assert lines[-1] == "run_stopped"
 
 
 async def from_program(grove: Grove) -> None:
@@ -96,7 +73,7 @@ async def test_a_stop_reaches_requests_in_flight(grove: Grove) -> None:
     async def act() -> None:
         await grove.heard("child_started", times=3)
         for run_id in children:
-            while not in_flight(grove, run_id):  # noqa: ASYNC110  # no other sign
+            while not grove.in_flight(run_id):  # noqa: ASYNC110  # no other sign
                 await trio.sleep(0.005)
         grove.supervisor.stop("lunch")
 
@@ -109,11 +86,6 @@ async def test_a_stop_reaches_requests_in_flight(grove: Grove) -> None:
         assert state.head.maybe_nusd > 0
     assert len(grove.bills()) == 1
     check_quiet(grove)
-
-
-def in_flight(grove: Grove, run_id: str) -> bool:
-    state_dir = grove.supervisor.state_dir
-    return state_dir.exists(run_id) and grove.state(run_id).asked is not None
 
 
 @played

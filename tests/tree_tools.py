@@ -62,3 +62,11 @@ async def note(context: ToolContext, text: str) -> str:
     while not (root / "go").exists():  # noqa: ASYNC110  # no other sign
         await trio.sleep(0.005)
     return "noted"
+
+
+@tool(read_only=True)
+async def nap(context: ToolContext, seconds: float) -> str:
+    """Sleep for a while."""
+    context.progress("asleep")
+    await trio.sleep(seconds)
+    return f"slept {context.call}"
