@@ -15,6 +15,7 @@ from actors.text import clean
 CUT_SHARE = 0.5
 """Of the room for one round: what its results may have once they had to be cut."""
 TAIL_SHARE = 0.25
+_READ_BY_OFFSET = ("read_file", "note_read")
 TRIES_MAX = 12
 """A text that grows denser towards its ends is cut so many times, each time by a tenth more."""
 
@@ -71,11 +72,12 @@ class _ReadArguments(msgspec.Struct):
 
 
 def _how_to_read(call: ToolCall, head: str) -> str:
-    if call.name != "read_file":
+    if call.name not in _READ_BY_OFFSET:
         return "ask for less at a time to see them"
     try:
         start = msgspec.json.decode(clean(call.arguments), type=_ReadArguments).offset
     except (msgspec.MsgspecError, RecursionError):
         start = 0
     offset = start + len(head.encode("utf-8"))
-    return f"call read_file with offset={offset} and a smaller limit to go on from there"
+    smaller = " and a smaller limit" if call.name == "read_file" else ""
+    return f"call {call.name} with offset={offset}{smaller} to go on from there"

@@ -9,12 +9,15 @@ from typing import Any
 
 import msgspec
 
+from actors.notes import NOTE_TOOLS
 from actors.spec import ToolsSpec
 from actors.text import excerpt
 from actors.tools import Tool
 
 SHIPPED = "actors.file_tools"
 """The module of the tools that a run with a workspace has besides its own."""
+SHIPPED_NOTES = "actors.note_tools"
+"""The module of the tools that a run has if it names them."""
 
 
 class CatalogueError(Exception):
@@ -42,15 +45,17 @@ class Catalogue:
         """Import the modules of ``spec`` and keep the tools it names, in its order.
 
         Modules are looked for in ``search_path`` last, so that no installed one is hidden. The
-        file tools come with a workspace; ``further`` are tools that no module holds.
+        file tools come with a workspace, those for notes by being named; ``further`` are tools that
+        no module holds.
 
         Raises:
             CatalogueError: a module is missing or fails, a name is unknown or given twice.
         """
         sys.path += [folder for folder in spec.search_path if folder not in sys.path]
         shipped = (SHIPPED,) if spec.workspace is not None else ()
+        notes = (SHIPPED_NOTES,) if NOTE_TOOLS.intersection(spec.names) else ()
         available: dict[str, Tool] = {}
-        for module in (*shipped, *spec.modules):
+        for module in (*shipped, *notes, *spec.modules):
             for value in vars(_import(module, spec)).values():
                 if isinstance(value, Tool):
                     _add(available, value)

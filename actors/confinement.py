@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from actors import landlock, resources
+from actors.notes import FOLDER, NOTE_TOOLS
 from actors.spec import Sandbox
 from actors.wire import Start
 
@@ -43,10 +44,14 @@ def confine(start: Start) -> None:
         raise ConfinementError(words)
     _refuse_open_cage(start)
     ports = None if spec.sandbox.network else (_port(start.base_url),)
-    workspace = () if spec.tools.workspace is None else (Path(spec.tools.workspace),)
+    writable = [Path(os.devnull)]
+    if spec.tools.workspace is not None:
+        writable.append(Path(spec.tools.workspace))
+    if NOTE_TOOLS.intersection(spec.tools.names):
+        writable.append(Path(start.run_dir) / FOLDER)
     try:
         landlock.restrict(
-            writable=(*workspace, Path(os.devnull)),
+            writable=writable,
             readable=_readable(start, spec.sandbox),
             ports=ports,
         )

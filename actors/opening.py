@@ -18,11 +18,11 @@ from actors.confinement import ConfinementError, confine
 from actors.custodian import MARKER
 from actors.decision import Rules, Run, StopCondition
 from actors.epoch import begin
-from actors.estimate import counter_for
 from actors.events import ChildSettled, Opened, RunStopped, UserMessage
 from actors.fs import REAL, Fs
 from actors.journal import Corrupt, Held
 from actors.messages import Prompt, ResultKind
+from actors.notes import NOTE_TOOLS, Notes
 from actors.outcome import RESUMABLE, Outcome, Status
 from actors.performer import Performer
 from actors.provider import Provider, open_client
@@ -33,9 +33,8 @@ from actors.text import clean
 from actors.tool_calls import ToolCalls
 from actors.tool_context import ToolContext
 from actors.trace import Follower
-from actors.transcript import Transcript
+from actors.transcript import open_transcript
 from actors.warm import ssl_context
-from actors.window import Policy
 from actors.wire import Start
 from actors.workspace import Workspace
 
@@ -92,6 +91,7 @@ async def open_run(
     record = Record(run_dir, fs, follow)
     effects_fd = -1
     workspace: Workspace | None = None
+    notes: Notes | None = None
     try:
         if record.state.epoch and record.state.run_id != start.run_id:
             raise Corrupt(
@@ -104,6 +104,7 @@ async def open_run(
             return
         effects_fd = await _hold_effects(run_dir, fs)
         try:
+            notes = _notes(start, fs)
             # Before the first line of the user's own code.
             confine(start)
             agents = child_tools(start.spec.tools.agents)
@@ -138,44 +139,20 @@ async def open_run(
             calls = ToolCalls(
                 record,
                 spec.errors,
-                _context_maker(start, workspace, effects_fd),
+                _context_maker(start, workspace, notes, effects_fd),
                 children,
             )
-            transcript = _transcript(record.state, spec, catalogue)
+            transcript = open_transcript(record.state, spec, catalogue.tools_json())
             yield OpenRun(
                 record, Performer(record, rules, spec.provider, provider, calls, transcript)
             )
     finally:
-        if workspace:
-            workspace.close()
+        for one in (workspace, notes):
+            if one:
+                one.close()
         if effects_fd >= 0:
             os.close(effects_fd)
         record.close()
-
-
-def _transcript(state: State, spec: RunSpec, catalogue: Catalogue) -> Transcript:
-    """The run's transcript, in the shape that its journal says; raises Corrupt, Unusable."""
-    context = spec.context
-    counter = counter_for(
-        spec.provider.model, scripted=spec.provider.base_url is None, choice=context.counter
-    )
-    prices = state.prices
-    share = prices.cached_input / prices.input if prices and prices.input else 0.1
-    policy = Policy(
-        name=context.policy,
-        cold_after_seconds=context.cold_after_seconds,
-        cached_share=min(1.0, share),
-    )
-    transcript = Transcript(state, catalogue.tools_json(), counter, context.budget_tokens, policy)
-    transcript.follow()
-    try:
-        transcript.fit(0.0)
-    except ValueError as error:
-        raise Corrupt(
-            f"run {state.run_id} says of its requests what cannot be: {error}. "
-            "Nothing was changed; restore its journal from a copy."
-        ) from error
-    return transcript
 
 
 def _begin(record: Record, start: Start, tools: dict[str, str]) -> Opened:
@@ -270,8 +247,17 @@ def _workspace(root: str | None) -> Workspace | None:
         raise Unusable(f"the workspace {root} cannot be opened: {error.strerror}") from error
 
 
+def _notes(start: Start, fs: Fs) -> Notes | None:
+    if not NOTE_TOOLS.intersection(start.spec.tools.names):
+        return None
+    try:
+        return Notes(Path(start.run_dir), fs)
+    except OSError as error:
+        raise Unusable(f"the run's notes cannot be opened: {error.strerror}") from error
+
+
 def _context_maker(
-    start: Start, workspace: Workspace | None, effects_fd: int
+    start: Start, workspace: Workspace | None, notes: Notes | None, effects_fd: int
 ) -> Callable[[Run, str, Callable[[str], None]], ToolContext]:
     marker = os.environ.get(MARKER, "")
 
@@ -283,6 +269,7 @@ def _context_maker(
             report=report,
             attempt=run.attempt,
             workspace=workspace,
+            notes=notes,
             environment=start.spec.tools.environment,
             pass_fds=(effects_fd,),
             marker=marker,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from actors.notes import Notes
 from actors.process import MAX_OUTPUT_BYTES, ProcessResult, run_process, tool_environment
 from actors.text import excerpt
 from actors.tool_errors import PermanentError
@@ -26,6 +27,7 @@ class ToolContext:
     attempt: int = 1
     """Above 1 when an earlier attempt was cut off."""
     workspace: Workspace | None = None
+    notes: Notes | None = None
     environment: Sequence[str] = ()
     """Names of further environment variables that subprocesses may see."""
     pass_fds: Sequence[int] = ()
@@ -42,6 +44,12 @@ class ToolContext:
         if self.workspace is None:
             raise PermanentError("This run has no workspace, so there are no files to work on.")
         return self.workspace
+
+    def require_notes(self) -> Notes:
+        """Give the run's notes; raises PermanentError in a run that has none."""
+        if self.notes is None:
+            raise PermanentError("This run keeps no notes.")
+        return self.notes
 
     async def run_process(
         self,

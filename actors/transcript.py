@@ -7,8 +7,10 @@ follows; so a call is never sent without its result, in the order of the refs.
 from collections.abc import Sequence
 
 from actors.composition import Composition
-from actors.estimate import Counter
+from actors.estimate import Counter, counter_for
 from actors.fit import Fitted, Overflow
+from actors.journal import Corrupt
+from actors.spec import RunSpec
 from actors.state import State, Turn
 from actors.window import Policy
 
@@ -71,3 +73,28 @@ class Transcript:
         answered = [call.result for call in turn.calls if call.result]
         results = [(result.outcome, result.content) for result in answered]
         self._composition.add(turn.message, [call.ref for call in turn.calls], results)
+
+
+def open_transcript(state: State, spec: RunSpec, tools_json: bytes) -> Transcript:
+    """The run's transcript, in the shape that its journal says; raises Corrupt."""
+    context = spec.context
+    counter = counter_for(
+        spec.provider.model, scripted=spec.provider.base_url is None, choice=context.counter
+    )
+    prices = state.prices
+    share = prices.cached_input / prices.input if prices and prices.input else 0.1
+    policy = Policy(
+        name=context.policy,
+        cold_after_seconds=context.cold_after_seconds,
+        cached_share=min(1.0, share),
+    )
+    transcript = Transcript(state, tools_json, counter, context.budget_tokens, policy)
+    transcript.follow()
+    try:
+        transcript.fit(0.0)
+    except ValueError as error:
+        raise Corrupt(
+            f"run {state.run_id} says of its requests what cannot be: {error}. "
+            "Nothing was changed; restore its journal from a copy."
+        ) from error
+    return transcript

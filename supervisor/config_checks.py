@@ -3,13 +3,15 @@
 import re
 from urllib.parse import urlsplit
 
+from actors.notes import NOTE_TOOLS
 from actors.testing.faults import check_faults
 from supervisor.config_errors import Origin, nearest
 from supervisor.config_sections import Provider, ToolSource
 from supervisor.config_tree import Config, model_name, provider_at, provider_key
 
 FILE_TOOLS = frozenset({"list_files", "read_file", "delete_file", "scan_archive"})
-"""The shipped tools, which all work on the folder of ``[tools.files]``."""
+"""The shipped tools that work on the folder of ``[tools.files]``."""
+SHIPPED_TOOLS = FILE_TOOLS | NOTE_TOOLS
 _NOT_YET = "is not supported in this version"
 
 
@@ -64,7 +66,7 @@ def _check_source(config: Config, name: str, source: ToolSource, origin: Origin)
         raise origin.error(key, f"expected exactly one of root, module, agent, found {found}")
     if (source.root is not None) != (name == "files"):
         raise origin.error(key, "root belongs in [tools.files], and nothing else does; move it")
-    if source.agent is not None and name in FILE_TOOLS:
+    if source.agent is not None and name in SHIPPED_TOOLS:
         raise origin.error(key, f"{name} is the name of a shipped tool; choose another")
     if source.agent is not None and source.agent not in config.agents:
         hint = nearest(source.agent, config.agents)
@@ -127,6 +129,8 @@ def _check_tools(config: Config, name: str, origin: Origin) -> None:
         key = f"agents.{name}.tools[{index}]"
         if tool in tools[:index]:
             raise origin.error(key, f"{tool} is named twice; remove one")
+        if tool in NOTE_TOOLS:
+            continue
         if tool in FILE_TOOLS and not modules:
             if "files" not in config.tools:
                 raise origin.error(
@@ -134,7 +138,7 @@ def _check_tools(config: Config, name: str, origin: Origin) -> None:
                 )
         elif not (modules or _is_child(config, tool) or _is_mcp(config, tool)):
             children = {one for one, source in config.tools.items() if source.agent is not None}
-            hint = nearest(tool, FILE_TOOLS | children)
+            hint = nearest(tool, SHIPPED_TOOLS | children)
             raise origin.error(
                 key,
                 f"there is no tool {tool} ({hint}); name one that there is, or add a [tools.NAME] "
