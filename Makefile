@@ -18,6 +18,7 @@ chaos: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -P examples/bench.py
+	$(BIN)/python examples/bench_tree.py
 
 format: $(STAMP)
 	$(BIN)/ruff format .

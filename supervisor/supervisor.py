@@ -11,7 +11,7 @@ from pathlib import Path
 import trio
 
 from actors.journal import JournalError
-from actors.outcome import RESUMABLE
+from actors.outcome import RESUMABLE, path_of
 from actors.spec import LimitChange
 from actors.state import State
 from actors.wire import Refused
@@ -133,6 +133,11 @@ class Supervisor:
         self._stopped = self._stopped or (reason, who)
         for tree in self._trees.values():
             tree.stop(reason, who)
+
+    def stop_run(self, run_id: str, reason: str, who: str = "user") -> bool:
+        """Stop one run and what is below it; False when it is not under way."""
+        tree = self._trees.get(path_of(run_id)[0])
+        return tree is not None and tree.stop_run(run_id, reason, who)
 
     def kill(self) -> None:
         """End every process at once, without a record; the runs can be resumed."""
