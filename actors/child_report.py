@@ -1,7 +1,7 @@
 """What a parent reads of its child: the outcome's word first, then what the child found.
 
-Never empty, never shaped like a success that it was not, and marked as coming from a child, so
-that a report is read as data and not as instructions.
+Never empty, and never shaped like a success that it was not. That it comes from another agent, and
+is data and no instruction, is said by the tool whose result it is.
 """
 
 from pathlib import Path
