@@ -31,6 +31,7 @@ from actors.wire import (
 
 START_SECONDS_MAX = 30.0
 FLUSH_SECONDS_MAX = 2.0
+LINES_SECONDS = 0.02
 LINES_MAX = 1000
 """Trace lines that wait for a slow supervisor; what is over that is seen only on disk."""
 ALONE = "the supervisor is gone"
@@ -87,9 +88,10 @@ class _Channel:
             self._news.set()
 
     async def send_lines(self) -> None:
-        """Send trace lines as they come, all that wait in one go."""
+        """Send trace lines, those of ``LINES_SECONDS`` in one go: each waking costs both ends."""
         while True:
             await self._news.wait()
+            await trio.sleep(LINES_SECONDS)
             await self._flush()
 
     async def send(self, frame: FromActor) -> None:
