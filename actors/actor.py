@@ -88,11 +88,11 @@ class _Channel:
             self._news.set()
 
     async def send_lines(self) -> None:
-        """Send trace lines, those of ``LINES_SECONDS`` in one go: each waking costs both ends."""
+        """Send trace lines, at most once in ``LINES_SECONDS``: each waking costs both ends."""
         while True:
             await self._news.wait()
-            await trio.sleep(LINES_SECONDS)
             await self._flush()
+            await trio.sleep(LINES_SECONDS)
 
     async def send(self, frame: FromActor) -> None:
         """Send a frame behind every line offered so far; gives up after ``FLUSH_SECONDS_MAX``."""

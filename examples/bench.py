@@ -472,7 +472,7 @@ async def process_section(folder: Path) -> None:
         row("run() to a tool's first word, one turn", f"{1000 * median(hellos):.1f} ms")
         row("private memory, one turn done, in a tool", f"{median(idle) / 1024:.1f} MiB", "<= 3.5")
         row(
-            "SIGKILL to the tool running again (with 100 ms back-off)",
+            "SIGKILL to the tool running again",
             f"{1000 * median(resumed):.1f} ms",
         )
         row(

@@ -31,7 +31,7 @@ from supervisor.spawner import Spawner
 from supervisor.state_dir import LOG
 from supervisor.talk import Talk
 
-BACK_OFF_SECONDS = (0.1, 0.3, 1.0, 2.0)
+BACK_OFF_SECONDS = (0.0, 0.1, 0.5, 2.0)
 STILLBORN_MAX = 3
 """Processes in a row that may die before they have opened the run."""
 HELD_MAX = 50
