@@ -1,0 +1,178 @@
+"""What a parent reads of its child, from the child's journal alone."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden_runs import journal_bytes
+from story import Story, call
+
+from actors.child_report import FINDINGS_MAX, OUTPUT_MAX, ChildReport, read_child, reason_of
+from actors.events import Finished, Started, StopRequested
+from actors.journal import JOURNAL, JournalError
+from actors.messages import Nature, ResultKind
+from actors.outcome import (
+    ORPHANED,
+    Approval,
+    Cancelled,
+    InDoubt,
+    MaxBudget,
+    MaxTurns,
+    Outcome,
+    Status,
+)
+
+APPROVAL = Approval("r1", "1.0", "delete", {}, ("r1",))
+IN_DOUBT = InDoubt("r1", "1.0", "write", {}, ("r1",))
+NOTHING = "; no result so far"
+
+
+def report_of(story: Story, run_dir: Path, refused: str = "") -> ChildReport:
+    (run_dir / JOURNAL).write_bytes(journal_bytes(story.events))
+    return read_child(run_dir, refused)
+
+
+def turn(story: Story, text: str | None = None, content: str = "seen", **fields: Any) -> None:
+    """One turn that looks at something."""
+    story.reply(call("look"), text=text, cost_nusd=10)
+    story.run(f"{story.state.head.turns}.0", Nature.READ_ONLY, content=content, **fields)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (Outcome(Status.COMPLETED, output="It was 7."), "completed: It was 7."),
+        (Outcome(Status.COMPLETED), "completed: no result"),
+        (Outcome(Status.FAILED, error="no key"), f"failed: no key{NOTHING}"),
+        (Outcome(Status.FAILED), f"failed: no reason was recorded{NOTHING}"),
+        (
+            Outcome(Status.MAX_TURNS, MaxTurns(6)),
+            f"max_turns_exceeded after 0 turns{NOTHING}",
+        ),
+        (
+            Outcome(Status.MAX_BUDGET, MaxBudget(0.05, 0.04, 0.0, 0.02)),
+            f"budget_exceeded after 0 turns{NOTHING}",
+        ),
+        (
+            Outcome(Status.INTERRUPTED, Cancelled("lunch")),
+            f"interrupted after 0 turns (lunch){NOTHING}",
+        ),
+    ],
+)
+def test_the_outcomes_word_comes_first(tmp_path: Path, outcome: Outcome, words: str):
+    """Then the text; what has none says so."""
+    story = Story()
+    story.end(outcome)
+    report = report_of(story, tmp_path)
+    assert (report.words, report.status) == (words, outcome.status)
+    assert report.waits is None
+
+
+@pytest.mark.parametrize("waits", [APPROVAL, IN_DOUBT], ids=["approval", "in doubt"])
+def test_a_child_that_waits_for_a_person_has_no_answer_yet(
+    tmp_path: Path, waits: Approval | InDoubt
+):
+    story = Story()
+    story.reply(call("delete"))
+    story.end(Outcome(Status.INTERRUPTED, waits))
+    report = report_of(story, tmp_path)
+    assert (report.waits, report.status) == (waits, Status.INTERRUPTED)
+
+
+def test_a_child_that_never_began_says_so(tmp_path: Path):
+    """Without a directory, and with one that holds no journal."""
+    words = "no result: it was never started"
+    assert read_child(tmp_path / "r1.1.0") == ChildReport(words, "", 0)
+    assert read_child(tmp_path) == ChildReport(words, "", 0)
+
+
+def test_a_child_without_an_ending_tells_how_far_it_came(tmp_path: Path):
+    story = Story()
+    turn(story)
+    words = "no result yet after 1 turn; findings so far:\nlook gave: seen"
+    assert report_of(story, tmp_path) == ChildReport(words, "", 10)
+
+
+def test_findings_are_what_was_said_and_read_last(tmp_path: Path):
+    """The last three of each, in the order of the turns; errors are no findings."""
+    story = Story()
+    for number in range(5):
+        turn(story, f"thought {number}", f"content {number}")
+    turn(story, " ", "error: no", outcome=ResultKind.ERROR)
+    story.end(Outcome(Status.MAX_TURNS, MaxTurns(6)))
+    assert report_of(story, tmp_path).words == (
+        "max_turns_exceeded after 6 turns; findings so far:\n"
+        "thought 2\nthought 3\nthought 4\n"
+        "look gave: content 2\nlook gave: content 3\nlook gave: content 4"
+    )
+
+
+def test_findings_and_outputs_are_bounded(tmp_path: Path):
+    """Nothing that a child says fills its parent's window."""
+    story = Story()
+    for _ in range(3):
+        turn(story, "t" * 50_000, "c" * 50_000)
+    story.stop()
+    story.end(Outcome(Status.INTERRUPTED, Cancelled("lunch")))
+    assert len(report_of(story, tmp_path).words) < FINDINGS_MAX + 500
+    story.open("resume")
+    story.reply(text="x" * 1_000_000)
+    story.end(Outcome(Status.COMPLETED, output="x" * 1_000_000))
+    words = report_of(story, tmp_path).words
+    assert OUTPUT_MAX / 2 < len(words) <= OUTPUT_MAX + 500
+
+
+def test_what_was_spent_is_of_the_child_and_all_below_it(tmp_path: Path):
+    """Grandchildren that have answered with their sums, those under way with their reserves."""
+    story = Story()
+    story.reply(call("research"), call("research", '{"at": 1}'), cost_nusd=7)
+    for ref in ("1.0", "1.1"):
+        started = Started(
+            ref=ref, name="research", nature=Nature.CHILD, key="", attempt=1, digest=b"",
+            agent="digger", reserve_nusd=1000,
+        )  # fmt: skip
+        story.tell(started)
+    story.tell(Finished(ref="1.0", outcome=ResultKind.OK, content="x", child_nusd=30))
+    assert report_of(story, tmp_path).spent_nusd == 7 + 30 + 1000
+
+
+def test_a_request_in_flight_may_have_been_billed(tmp_path: Path):
+    """A child that died in it is held against its parent's budget with the worst case."""
+    story = Story()
+    turn(story)
+    story.ask(cap_nusd=500)
+    assert report_of(story, tmp_path).spent_nusd == 510
+
+
+def test_a_child_that_cannot_be_gone_on_with_has_failed_for_that_reason(tmp_path: Path):
+    """With what it had found and spent; that it was hung up on is no reason."""
+    story = Story()
+    turn(story)
+    words = "failed: it talks nonsense; findings so far:\nlook gave: seen"
+    assert report_of(story, tmp_path, "it talks nonsense") == ChildReport(words, "failed", 10)
+    story.tell(StopRequested(reason="the supervisor is gone", who=ORPHANED))
+    story.end(Outcome(Status.INTERRUPTED, Cancelled("the supervisor is gone", ORPHANED)))
+    assert report_of(story, tmp_path, "it talks nonsense") == ChildReport(words, "failed", 10)
+
+
+def test_an_ending_on_record_counts_more_than_a_refusal(tmp_path: Path):
+    story = Story()
+    story.end(Outcome(Status.COMPLETED, output="It was 7."))
+    assert report_of(story, tmp_path, "its process is gone").words == "completed: It was 7."
+
+
+def test_a_child_that_was_refused_before_it_began_has_failed(tmp_path: Path):
+    words = f"failed: the tree is full{NOTHING}"
+    assert read_child(tmp_path / "r1.1.0", "the tree is full") == ChildReport(words, "failed", 0)
+
+
+def test_a_damaged_journal_is_refused(tmp_path: Path):
+    (tmp_path / JOURNAL).write_bytes(b"not a journal")
+    with pytest.raises(JournalError):
+        read_child(tmp_path)
+
+
+@pytest.mark.parametrize("findings", [NOTHING, "; findings so far:\nI saw; findings so far:\nx"])
+def test_a_reason_is_what_is_left_without_the_findings(findings: str):
+    """So that children that failed alike are known by it."""
+    assert reason_of(f"failed: no key{findings}") == "failed: no key"
