@@ -1,5 +1,6 @@
 """Forked workers that go through a list of plans, and tell what they found broken."""
 
+import faulthandler
 import gc
 import os
 import select
@@ -29,6 +30,8 @@ def run_all(ground: Ground, plans: Sequence[Plan], test: str, work: Work = perfo
     """
     if PLAN:
         plans = [parse(PLAN)]
+    # Thousands of plans take longer than any one test may without being asked where it hangs.
+    faulthandler.cancel_dump_traceback_later()
     print(f"{len(plans)} plans, EXEUNT_SEED={SEED}")
 
     def failures_of(share: Sequence[Plan]) -> str:
