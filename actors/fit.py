@@ -46,7 +46,7 @@ class Overflow(msgspec.Struct, frozen=True):
         return (
             f"the request cannot be fitted to its budget: it needs {self.size} tokens and may have "
             f"{self.budget} ({parts}). Nothing was sent and nothing is lost; raise budget_tokens, "
-            "or make the largest part smaller, and resume the run"
+            "or make the largest part smaller, and start the run anew"
         )
 
 

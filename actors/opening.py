@@ -142,7 +142,7 @@ async def open_run(
                 _context_maker(start, workspace, notes, effects_fd),
                 children,
             )
-            transcript = open_transcript(record.state, spec, catalogue.tools_json())
+            transcript = await open_transcript(record.state, spec, catalogue.tools_json())
             yield OpenRun(
                 record, Performer(record, rules, spec.provider, provider, calls, transcript)
             )

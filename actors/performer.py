@@ -23,7 +23,7 @@ from actors.outcome import Outcome
 from actors.provider import Provider
 from actors.provider_error import ProviderError
 from actors.record import Record
-from actors.reply import Reply
+from actors.reply import USAGE_MISSING, Reply
 from actors.request import request_body
 from actors.spec import ProviderSpec
 from actors.tokens import count_reply
@@ -73,7 +73,7 @@ class Performer:
         """
         state = self._record.state
         while True:
-            self._transcript.follow()
+            await self._transcript.take_in()
             decision = self._decide()
             if isinstance(decision, Finish):
                 return await self._finish(decision.outcome)
@@ -208,10 +208,14 @@ class Performer:
         )
 
     def _replied(self, ask: Ask, reply: Reply) -> Replied:
-        usage = reply.usage
+        usage, notes = reply.usage, reply.notes
         if usage is None or usage.input_tokens == 0:
             output = count_reply(reply.assistant.text, reply.assistant.calls)
             usage = Usage(self._transcript.tokens(), output, estimated=True)
+            # Some servers never tell it, which is said once a run.
+            notes = tuple(note for note in notes if note != USAGE_MISSING)
+            if self._record.state.head.estimated_turns == 0:
+                notes += (f"{USAGE_MISSING}: tokens are counted by our own count",)
         prices = self._record.state.prices or FREE
         return Replied(
             turn=ask.turn,
@@ -219,7 +223,7 @@ class Performer:
             usage=usage,
             cost_nusd=prices.cost(usage),
             finish=reply.finish,
-            notes=reply.notes,
+            notes=notes,
         )
 
 

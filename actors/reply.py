@@ -15,6 +15,7 @@ TOKENS_MAX = 1_000_000_000
 
 REPLY_MAX = 3 * 1024 * 1024
 """Characters of one reply: as UTF-8 they fit a frame of the journal, whatever they are."""
+USAGE_MISSING = "usage missing"
 _CALL_FRAME = 32
 _FINISH_MAX = 100
 
@@ -103,7 +104,7 @@ def build_reply(
         said.append("lone surrogates replaced")
     counted = parse_usage(usage)
     if counted is None:
-        said.append("usage missing" if usage is None else "usage is not believable")
+        said.append(USAGE_MISSING if usage is None else "usage is not believable")
     if not isinstance(finish, str) or not finish:
         finish = "tool_calls" if assistant.calls else "stop"
         said.append("finish reason missing")

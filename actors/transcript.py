@@ -6,6 +6,8 @@ follows; so a call is never sent without its result, in the order of the refs.
 
 from collections.abc import Sequence
 
+import trio
+
 from actors.composition import Composition
 from actors.estimate import Counter, counter_for
 from actors.fit import Fitted, Overflow
@@ -16,6 +18,12 @@ from actors.window import Policy
 
 ALL = Policy(name="off")
 """Every message as it is."""
+LOOP_CHARS_MAX = 50_000
+"""New text of more characters is counted in a thread: 0.02 s at the worst, where counts are real.
+
+One result alone takes 0.1 s at the worst (see ``EXACT_CHARS_MAX``), but a message may have many,
+and a run that is resumed has all of its history.
+"""
 
 
 class Transcript:
@@ -40,6 +48,23 @@ class Transcript:
     def messages(self) -> Sequence[bytes]:
         """Encoded messages of every turn whose calls are all answered; not to be changed."""
         return self._composition.messages(self._state.head.marks)
+
+    async def take_in(self) -> None:
+        """Follow the state as ``follow`` does, but count long texts where they hold up nobody.
+
+        A Stop or a person's message may be recorded meanwhile; nothing else may use this object.
+        """
+        if sum(map(_chars, self._state.turns[self._turns :])) > LOOP_CHARS_MAX:
+            # Seen to its end in any case: half a turn must not be left taken in.
+            await trio.to_thread.run_sync(self._follow_and_count)
+        # What was said meanwhile belongs into the next request.
+        self.follow()
+
+    def _follow_and_count(self) -> None:
+        self.follow()
+        if self._state.prices:
+            # Without a budget of tokens nothing was counted yet, and money will ask for it.
+            self.tokens()
 
     def follow(self) -> None:
         """Take in the turns that were answered since the last time."""
@@ -75,7 +100,12 @@ class Transcript:
         self._composition.add(turn.message, [call.ref for call in turn.calls], results)
 
 
-def open_transcript(state: State, spec: RunSpec, tools_json: bytes) -> Transcript:
+def _chars(turn: Turn) -> int:
+    asked = len(turn.message.text or "") + sum(len(call.arguments) for call in turn.message.calls)
+    return asked + sum(len(call.result.content) for call in turn.calls if call.result)
+
+
+async def open_transcript(state: State, spec: RunSpec, tools_json: bytes) -> Transcript:
     """The run's transcript, in the shape that its journal says; raises Corrupt."""
     context = spec.context
     counter = counter_for(
@@ -89,7 +119,7 @@ def open_transcript(state: State, spec: RunSpec, tools_json: bytes) -> Transcrip
         cached_share=min(1.0, share),
     )
     transcript = Transcript(state, tools_json, counter, context.budget_tokens, policy)
-    transcript.follow()
+    await transcript.take_in()
     try:
         transcript.fit(0.0)
     except ValueError as error:

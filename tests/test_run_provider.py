@@ -125,6 +125,18 @@ async def test_a_reply_without_usage_is_counted_by_ourselves(world: World, kind:
     assert [line.get("estimated") for line in world.lines("turn")] == [None, True, None]
 
 
+async def test_a_provider_that_never_tells_usage_is_named_once(world: World) -> None:
+    """Each turn is marked as estimated, and why stands in the trace a single time."""
+    await world.provide("plan", faults=(fault("no_usage", turn=1), fault("no_usage", turn=2)))
+    await world.perform()
+    assert world.state.head.estimated_turns == 2
+    assert [line.get("notes") for line in world.lines("turn")] == [
+        ["usage missing: tokens are counted by our own count"],
+        None,
+        None,
+    ]
+
+
 async def test_an_unreachable_provider_fails_the_run_in_words(world: World) -> None:
     """Nobody listens there: tried, given up, said."""
     await world.provide("plan")

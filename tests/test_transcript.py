@@ -1,22 +1,27 @@
 """The transcript as it is sent: a prefix never changes, and calls and results stand in pairs."""
 
 import json
+import threading
 from typing import Any
 
 import msgspec
+import trio
+import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story, call, look
 from world import World
 
 from actors.catalogue import Catalogue
-from actors.estimate import counter_for
+from actors.estimate import Counter, counter_for
+from actors.events import UserMessage
 from actors.messages import Nature, ResultKind
 from actors.request import request_body
 from actors.testing.chat import decode
 from actors.testing.scripts import Call, Conversation, Say
 from actors.tokens import REPLY_PRIMING, count_message, count_tools
-from actors.transcript import Transcript
+from actors.transcript import LOOP_CHARS_MAX, Transcript
+from actors.window import Policy
 
 TOOLS_JSON = Catalogue([look]).tools_json()
 
@@ -174,3 +179,24 @@ async def test_every_request_of_a_run_continues_the_one_before(world: World) -> 
     long = [n for n, before in enumerate(tokens[:-1], 1) if before >= 1024]
     assert long
     assert all(cached[n] > 0.8 * tokens[n - 1] for n in long)
+
+
+async def test_a_long_text_is_counted_beside_the_loop():
+    """A person is heard meanwhile, and the next request holds what they said."""
+    heard = threading.Event()
+
+    def count(text: str) -> int:
+        assert len(text) <= LOOP_CHARS_MAX or heard.wait(5), "the loop stood still"
+        return len(text)
+
+    story = Story()
+    counter = Counter("slow", count, k0=1.0, calibrated=False)
+    transcript = Transcript(story.state, TOOLS_JSON, counter, 10**6, Policy())
+    story.reply(call("look"))
+    story.finish("1.0", "x" * (LOOP_CHARS_MAX + 1))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(transcript.take_in)
+        await trio.testing.wait_all_tasks_blocked()
+        story.tell(UserMessage(text="Hurry up.", who="boss"))
+        heard.set()
+    assert [message["role"] for message in sent(transcript)][2:] == ["assistant", "tool", "user"]
