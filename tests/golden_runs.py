@@ -19,8 +19,10 @@ from actors.events import (  # noqa: E402
     SCHEMA,
     Abandoned,
     AnyEvent,
+    Asked,
     ChildSettled,
     ChildWaits,
+    ContextFitted,
     Finished,
     Head,
     Opened,
@@ -34,6 +36,7 @@ from actors.money import Prices, Usage  # noqa: E402
 from actors.outcome import Approval, Cancelled, Outcome, Status  # noqa: E402
 from actors.spec import Limits  # noqa: E402
 from actors.state import State, fold  # noqa: E402
+from actors.window import Marks  # noqa: E402
 
 
 def everything() -> list[AnyEvent]:
@@ -129,7 +132,47 @@ def family() -> list[AnyEvent]:
     return story.events
 
 
-RUNS = {"everything": everything, "killed": killed, "family": family}
+def long() -> list[AnyEvent]:
+    """A run that outgrows its window: fitted twice, and refused once as too long in between."""
+    story = Story()
+
+    def ask(raw: int, rounds: int) -> None:
+        turn = story.state.head.turns + 1
+        story.tell(
+            Asked(
+                turn=turn,
+                input_estimate=raw * 13 // 10,
+                max_output=1000,
+                cap_nusd=0,
+                raw=raw,
+                rounds=rounds,
+            )
+        )
+
+    def fitted(marks: Marks, before: int, after: int, why: str = "budget") -> None:
+        old = story.state.head.marks
+        cleared, folded = marks.cleared_upto - old.cleared_upto, marks.folded_upto - old.folded_upto
+        story.tell(
+            ContextFitted(
+                marks=marks, before=before, after=after, cleared=cleared, folded=folded, why=why
+            )
+        )
+
+    for number in range(6):
+        ask(1000 + 2000 * number, number)
+        story.reply(call("look", f'{{"at": {number}}}'), usage=Usage(1200 + 2500 * number, 40))
+        story.run(f"{number + 1}.0", Nature.READ_ONLY, content=f"{number} " * 50)
+    fitted(Marks(cleared_upto=4), 16_000, 6_200)
+    ask(5000, 6)
+    story.fail(kind="overflow", words="too long", lowered_budget=4100)
+    fitted(Marks(5, 4, 5, 900, 4100), 6_200, 2_900)
+    ask(2300, 6)
+    story.reply(text="That was long.", usage=Usage(2_800, 12, 1_024))
+    story.end(Outcome(Status.COMPLETED, output="That was long."))
+    return story.events
+
+
+RUNS = {"everything": everything, "killed": killed, "family": family, "long": long}
 
 
 def journal_bytes(events: list[AnyEvent]) -> bytes:
