@@ -238,12 +238,13 @@ def raw_loop(url: str, bodies: list[bytes]) -> dict[str, Any]:
 def bodies_of(start: Start) -> list[bytes]:
     """The requests of a run, as its transcript makes them."""
     from actors.catalogue import Catalogue
+    from actors.estimate import counter_for
     from actors.request import request_body
     from actors.transcript import Transcript
 
     state = fold(read_events(Path(start.run_dir)))
     tools = Catalogue.load(start.spec.tools).tools_json()
-    transcript = Transcript(state, tools)
+    transcript = Transcript(state, tools, counter_for("runaway", scripted=True))
     transcript.follow()
     bodies: list[bytes] = []
     for turn in range(len(state.turns)):
