@@ -52,6 +52,23 @@ def begin(
     return opened
 
 
+def visit(record: Record) -> Opened:
+    """The ``run.opened`` of a person who leaves word in a run that nobody performs now."""
+    state = record.state
+    return begin(
+        record,
+        why="verdict",
+        run_id=state.run_id,
+        root=state.root,
+        agent=state.agent,
+        durability=state.durability,
+        config_digest=state.config_digest,
+        limits=state.limits,
+        tools=state.tools,
+        prices=state.prices,
+    )
+
+
 def _boot_id() -> str:
     path = Path("/proc/sys/kernel/random/boot_id")
     return path.read_text().strip() if path.exists() else ""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from actors.epoch import begin
+from actors.epoch import visit
 from actors.events import ApprovalGiven
 from actors.fs import REAL, Fs
 from actors.messages import Nature
@@ -44,21 +44,8 @@ async def record_verdict(run_dir: Path, verdict: Verdict, fs: Fs = REAL) -> bool
         given = _given(record.state, verdict)
         if given is None:
             return False
-        state = record.state
-        opened = begin(
-            record,
-            why="verdict",
-            run_id=state.run_id,
-            root=state.root,
-            agent=state.agent,
-            durability=state.durability,
-            config_digest=state.config_digest,
-            limits=state.limits,
-            tools=state.tools,
-            prices=state.prices,
-        )
         # In one write, so that no epoch stands there without the verdict that it was for.
-        await record.add(opened, given, barrier=True)
+        await record.add(visit(record), given, barrier=True)
     finally:
         record.close()
     return True

@@ -182,9 +182,12 @@ def _add_performing(verb: _Verb) -> None:
     reject.add_argument(
         "--not-done", action="store_true", help="a call in doubt: it did not happen"
     )
-    stop = verb("stop", "stop:stop", "stop a run from any terminal")
+    stop = verb("stop", "stop:stop", "stop a run and what is below it, from any terminal")
     _run_argument(stop)
     stop.add_argument("--reason", metavar="T", help="what the record says")
+    tell = verb("tell", "tell:tell", "give a run a message, which it reads at its next turn")
+    _run_argument(tell)
+    tell.add_argument("text", metavar="TEXT", help="what the model reads, as a user's message")
 
 
 def _add_looking(verb: _Verb) -> None:

@@ -4,7 +4,8 @@ import msgspec
 
 from actors.journal import JournalError
 from actors.outcome import path_of
-from actors.state import State
+from actors.state import Call, State
+from actors.verdict import outcome_unknown
 from supervisor.state_dir import StateDir
 from supervisor.stop_socket import listens
 
@@ -59,3 +60,18 @@ def tree_ids(state_dir: StateDir, run_id: str) -> list[str]:
     """A run that is there, and the runs below it, parents first. Raises StateError."""
     state_dir.existing(run_id)
     return [run_id, *state_dir.below(run_id)]
+
+
+def asked_calls(state_dir: StateDir, run_id: str) -> list[tuple[str, Call]]:
+    """The calls that a person is or was asked about and that have no answer yet.
+
+    Those of a run and of all below it, each with the run that it belongs to. Raises StateError.
+    """
+    found: list[tuple[str, Call]] = []
+    for name in tree_ids(state_dir, run_id):
+        try:
+            pending = state_dir.state(name).pending
+        except JournalError:
+            continue  # What is wrong with it is told of the run itself.
+        found += [(name, c) for c in pending if c.asked is not None or outcome_unknown(c)]
+    return found

@@ -88,7 +88,7 @@ class StateDir:
     def below(self, run_id: str) -> Iterator[str]:
         """The runs below this one, at any depth, parents before their children."""
         names = (entry.name for entry in self._entries() if entry.name.startswith(f"{run_id}."))
-        yield from sorted(names, key=_numbers)
+        yield from sorted(names, key=numbers)
 
     def run_dir(self, run_id: str) -> Path:
         """Where a run lives, whether or not there is one of that name; checks the name only."""
@@ -102,7 +102,7 @@ class StateDir:
         """The directory of a run that is there."""
         folder = self.run_dir(run_id)
         if not folder.is_dir():
-            known = ", ".join(list(self.run_ids())[-5:])
+            known = ", ".join([name for name in self.run_ids() if "." not in name][-5:])
             hint = f"the latest are {known}" if known else "there are none"
             raise StateError(f"there is no run {run_id} in {self.path}; {hint}")
         return folder
@@ -158,8 +158,8 @@ class StateDir:
         return None
 
 
-def _numbers(run_id: str) -> list[int]:
-    """What sorts ``r.2.0`` before ``r.10.0``."""
+def numbers(run_id: str) -> list[int]:
+    """The numbers in a child's name, which sort ``r.2.0`` before ``r.10.0``."""
     return [int(part) for part in run_id.split(".")[1:]]
 
 

@@ -73,6 +73,44 @@ class TraceFile:
                         yield line
 
 
+class Merged:
+    """The new lines of a tree that is under way, in the order of time.
+
+    Lines of one moment reach their files one after the other. So each read gives out what is not
+    later than the last one saw, and keeps the rest: what belongs before it may still be on its way.
+    """
+
+    def __init__(self, state_dir: StateDir, root: str) -> None:
+        """``root`` is the run whose tree it is; children may come later."""
+        self._state_dir = state_dir
+        self._root = root
+        self._files: dict[str, TraceFile] = {}
+        self._kept: list[Line] = []
+
+    def read(self) -> list[Line]:
+        """The lines that can be put in order by now."""
+        horizon = self._kept[-1].at if self._kept else 0.0
+        kept = self.rest()
+        self._kept = [line for line in kept if line.at > horizon]
+        return [line for line in kept if line.at <= horizon]
+
+    def rest(self) -> list[Line]:
+        """All lines that were not given out yet."""
+        for run_id in (self._root, *self._state_dir.below(self._root)):
+            if run_id not in self._files:
+                self._files[run_id] = TraceFile(self._state_dir.run_dir(run_id))
+        new = [line for file in self._files.values() for line in file.read()]
+        lines = sorted([*self._kept, *new], key=lambda line: line.at)
+        self._kept = []
+        return lines
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last line of the root tells its ending."""
+        last = self._files[self._root].last
+        return last is not None and last.type == "run_stopped"
+
+
 def _parsed(raw: bytes) -> Line | None:
     try:
         keys = _decoder.decode(raw)

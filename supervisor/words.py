@@ -5,13 +5,15 @@ from typing import Any
 
 import msgspec
 
-from actors.outcome import Interruption, Outcome, Status
+from actors.outcome import Interruption, Outcome, Status, path_of
 from supervisor.report import Report, Totals
 from supervisor.standing import CUT_OFF, root_of
 from supervisor.terminal import Style, one_line, visible
 
 ARGS_MAX = 4000
 """Characters of a call's arguments that an approval shows; more are shown by ``show --turn``."""
+WAITING_MAX = 8
+"""Calls whose commands are spelled out; how the others are answered can be seen from these."""
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
 
 
@@ -96,6 +98,8 @@ def reason(report: Report) -> str | None:
         return report.error or "killed before it had ended; nothing that was saved is lost"
     if report.status == Status.COMPLETED:
         return None
+    if len(calls := waiting(report)) > 1:
+        return f"{len(calls)} calls wait for approval"
     interruption: Interruption | None = (
         msgspec.convert(report.interruption, Interruption) if report.interruption else None
     )
@@ -142,11 +146,7 @@ def _steps(report: Report, commands: Commands) -> list[tuple[str, str]]:
     interruption: dict[str, Any] = report.interruption or {}
     match interruption.get("type"), report.status:
         case "approval", _:
-            return [
-                step
-                for call in waiting(report)
-                for step in _verdicts(call["run_id"], call["call"], commands)
-            ]
+            return _verdicts(waiting(report), commands)
         case "in_doubt", _:
             owner, call = interruption["run_id"], interruption["call"]
             return [
@@ -170,8 +170,18 @@ def _steps(report: Report, commands: Commands) -> list[tuple[str, str]]:
             return [(commands.line("show", run_id), "")]
 
 
-def _verdicts(run_id: str, call: str, commands: Commands) -> list[tuple[str, str]]:
-    return [
-        (commands.line("approve", run_id, call), "let it run"),
-        (commands.line("reject", run_id, call, "--reason", "..."), "the model reads the reason"),
-    ]
+def _verdicts(calls: list[dict[str, Any]], commands: Commands) -> list[tuple[str, str]]:
+    """How to answer calls, each by itself; what is said to all is said once."""
+    steps: list[tuple[str, str]] = []
+    for call in calls[:WAITING_MAX]:
+        named = (call["run_id"], call["call"])
+        steps += [
+            (commands.line("approve", *named), "let it run"),
+            (commands.line("reject", *named, "--reason", "..."), "the model reads the reason"),
+        ]
+    if len(calls) > WAITING_MAX:
+        steps.append((commands.line("approve", "RUN", "CALL"), "for each of the others"))
+    if len(calls) > 1:
+        last = "once all are answered with --no-resume"
+        steps.append((commands.line("resume", path_of(calls[0]["run_id"])[0]), last))
+    return steps

@@ -14,7 +14,7 @@ from supervisor.cli import main, parse, parser
 from supervisor.commands import UsageError
 
 VERBS = (
-    "run resume approve reject stop ps show trace provider doctor completion".split()  # noqa: SIM905
+    "run resume approve reject stop tell ps show trace provider doctor completion".split()  # noqa: SIM905
 )
 
 

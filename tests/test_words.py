@@ -83,7 +83,12 @@ def test_an_approval_shows_what_would_run_and_both_commands() -> None:
         "exeunt reject r1.2.0 1.0 --reason ...",
         "exeunt approve r1.2.0 1.1",
         "exeunt reject r1.2.0 1.1 --reason ...",
+        "exeunt resume r1",
     ]
+    assert lines[-1].endswith("once all are answered with --no-resume")
+    assert "2 calls wait for approval" in ending(
+        interrupted(Approval(**first, pending=pending)), STYLE
+    )
 
 
 def test_a_call_in_doubt_offers_the_three_verdicts() -> None:

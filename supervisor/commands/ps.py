@@ -3,16 +3,19 @@
 import argparse
 import sys
 import time
+from collections import Counter
 from typing import Any
 
 import msgspec
 
 from actors.money import usd
+from actors.outcome import Status
+from actors.state import State
 from supervisor import output
 from supervisor.standing import Standing, parent_of, standing_of, tree_ids
-from supervisor.state_dir import StateDir
+from supervisor.state_dir import StateDir, numbers
 from supervisor.terminal import Style, visible
-from supervisor.words import age, colour, money
+from supervisor.words import age, colour, count, money
 
 _HEADINGS = ("RUN", "AGENT", "STATUS", "TURNS", "COST", "TOKENS", "AGE", "PID")
 _STATUS = _HEADINGS.index("STATUS")
@@ -32,6 +35,8 @@ class Row(msgspec.Struct, omit_defaults=True):
     age_s: float | None
     pid: int | None
     children: list[Any]
+    interruption: str | None = None
+    """Of an interrupted run the type of its interruption, such as approval or cancelled."""
     error: str | None = None
 
 
@@ -66,8 +71,15 @@ def row_of(standing: Standing) -> Row:
         age_s=round(max(0.0, time.time() - started), 1) if started else None,
         pid=standing.pid,
         children=[],
+        interruption=_interruption(state),
         error=standing.error,
     )
+
+
+def _interruption(state: State) -> str | None:
+    why = state.outcome.interruption if state.outcome else None
+    interrupted = state.outcome and state.outcome.status is Status.INTERRUPTED
+    return str(msgspec.to_builtins(why)["type"]) if why and interrupted else None
 
 
 def tree(rows: list[Row]) -> list[Row]:
@@ -77,6 +89,8 @@ def tree(rows: list[Row]) -> list[Row]:
     for row in rows:
         parent = by_id.get(parent_of(row.run_id) or "")
         (parent.children if parent else roots).append(row)
+    for row in rows:
+        row.children.sort(key=lambda child: numbers(child.run_id))
     return roots
 
 
@@ -99,14 +113,33 @@ def table(rows: list[Row], style: Style) -> str:
         "  ".join(_cell(style, line, column, width) for column, width in enumerate(widths)).rstrip()
         for line in lines
     ]
-    return "\n".join([style.dim(shown[0]), *shown[1:], *errors])
+    totals = [style.dim(_totals(row)) for row in rows if len(rows) == 1 and row.children]
+    return "\n".join([style.dim(shown[0]), *shown[1:], *totals, *errors])
+
+
+def _totals(root: Row) -> str:
+    """What a tree comes to, and how many of its runs stand where."""
+    every = _with_those_below(root)
+    standing = Counter(row.status for row in every)
+    return ", ".join(
+        [
+            count(len(every), "run"),
+            *(f"{number} {status}" for status, number in standing.most_common()),
+            count(sum(row.turns for row in every), "turn"),
+            money(sum(row.cost_usd for row in every)),
+        ]
+    )
+
+
+def _with_those_below(row: Row) -> list[Row]:
+    return [row, *(one for child in row.children for one in _with_those_below(child))]
 
 
 def _cells(row: Row, depth: int) -> tuple[str, ...]:
     return (
         "  " * depth + row.run_id,
         visible(row.agent) or "-",
-        row.status,
+        f"{row.status} ({row.interruption})" if row.interruption else row.status,
         str(row.turns),
         money(row.cost_usd) + ("+" if row.possibly_spent_usd else ""),
         f"{row.input_tokens:,}+{row.output_tokens:,}",
@@ -118,5 +151,5 @@ def _cells(row: Row, depth: int) -> tuple[str, ...]:
 def _cell(style: Style, line: tuple[str, ...], column: int, width: int) -> str:
     padded = f"{line[column]:<{width}}"
     if column == _STATUS and line is not _HEADINGS:
-        return padded.replace(line[column], colour(style, line[column]), 1)
+        return padded.replace(status := line[column].split(" (")[0], colour(style, status), 1)
     return padded

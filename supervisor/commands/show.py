@@ -14,7 +14,7 @@ from actors.state import Call, Turn
 from actors.trace import shown_args
 from supervisor import output
 from supervisor.commands import UsageError
-from supervisor.report import report
+from supervisor.report import tree_report
 from supervisor.standing import Standing, standing_of
 from supervisor.state_dir import StateDir
 from supervisor.terminal import Style, visible
@@ -49,17 +49,28 @@ def show(args: argparse.Namespace) -> int:
     style = Style(sys.stdout)
     costs = _costs(state_dir, args.run)
     if number is not None:
-        output.text(turn_text(state.turns[number - 1], costs, style))
+        output.text(turn_text(state.turns[number - 1], costs, style, run_id=args.run))
         return 0
     commands = Commands(args.state_dir_shown)
-    lines = [_header(standing, style)]
-    lines += [_prompt(prompt.role, prompt.text, style) for prompt in state.prompts]
-    for turn in state.turns:
-        whole = commands.line("show", args.run, "--turn", str(turn.number))
-        lines.append(turn_text(turn, costs, style, whole))
-    lines.append(_end(standing, style, commands))
+    lines = [_header(standing, style), *_story(standing, costs, style, commands)]
+    lines.append(_end(state_dir, standing, style, commands))
     output.text("\n\n".join(lines))
     return 0
+
+
+def _story(
+    standing: Standing, costs: dict[int, str], style: Style, commands: Commands
+) -> list[str]:
+    """What the model was given, its turns, and what a person said in between."""
+    state = standing.state
+    parts = [_prompt(prompt.role, prompt.text, style) for prompt in state.prompts]
+    told = list(state.told)
+    for turn in state.turns:
+        while told and told[0][0] < turn.number:
+            parts.append(_prompt("user", told.pop(0)[1], style))
+        whole = commands.line("show", standing.run_id, "--turn", str(turn.number))
+        parts.append(turn_text(turn, costs, style, whole, standing.run_id))
+    return parts + [_prompt("user", text, style) for _, text in told]
 
 
 def _header(standing: Standing, style: Style) -> str:
@@ -72,10 +83,10 @@ def _header(standing: Standing, style: Style) -> str:
     )
 
 
-def _end(standing: Standing, style: Style, commands: Commands) -> str:
+def _end(state_dir: StateDir, standing: Standing, style: Style, commands: Commands) -> str:
     if standing.state.outcome is None and standing.pid is not None:
         return f"running; follow it with: {commands.line('trace', standing.run_id, '--follow')}"
-    told = report(standing.run_id, standing.state)
+    told = tree_report(state_dir, standing.run_id)
     outcome = standing.state.outcome
     if outcome and outcome.status not in RESUMABLE:
         return ending(told, style)
@@ -86,19 +97,26 @@ def _prompt(role: str, text: str, style: Style) -> str:
     return f"{style.bold(visible(role))}\n{_block(text, '  ', 'exeunt show --json')}"
 
 
-def turn_text(turn: Turn, costs: dict[int, str], style: Style, whole: str | None = None) -> str:
-    """A turn: what the model wrote, its calls and their results; ``whole`` shows what is cut."""
+def turn_text(
+    turn: Turn, costs: dict[int, str], style: Style, whole: str | None = None, run_id: str = ""
+) -> str:
+    """A turn: what the model wrote, its calls and their results; ``whole`` shows what is cut.
+
+    ``run_id`` is whose turn it is, so that its children can be named.
+    """
     cut = f"  {style.red('cut at the output limit')}" if turn.finish == "length" else ""
     lines = [f"{style.bold('turn')} {turn.number}  {style.dim(costs.get(turn.number, ''))}{cut}"]
     if turn.message.text:
         lines.append(_block(turn.message.text, "  ", whole))
-    lines += [_call(call, style, whole) for call in turn.calls]
+    lines += [_call(call, style, whole, run_id) for call in turn.calls]
     return "\n".join(lines)
 
 
-def _call(call: Call, style: Style, whole: str | None) -> str:
+def _call(call: Call, style: Style, whole: str | None, run_id: str) -> str:
     name = style.bold(visible(call.written.name))
     lines = [f"  {call.ref}  {name} {shown(shown_args(call))}"]
+    if call.is_child:
+        lines.append(f"    {style.dim(f'run {run_id}.{call.ref}')}")
     if call.verdict:
         verdict = call.verdict
         edited = " with other arguments" if verdict.args is not None else ""

@@ -7,14 +7,14 @@ import trio
 
 from supervisor import output
 from supervisor.output import json_text
-from supervisor.standing import RUNNING, standing_of, tree_ids
+from supervisor.standing import RUNNING, root_of, standing_of, tree_ids
 from supervisor.state_dir import StateDir
-from supervisor.trace_lines import Line, TraceFile, all_lines
+from supervisor.trace_lines import Line, Merged, all_lines
 from supervisor.words import Commands
 
 POLL_SECONDS = 0.1
-TREE_POLLS = 10
-"""Polls between two looks for new children and for whether the run is still performed."""
+STANDING_POLLS = 10
+"""Polls between two looks at whether the run is still performed."""
 
 
 def trace(args: argparse.Namespace) -> int:
@@ -43,26 +43,19 @@ def _print(line: Line) -> bool:
 
 async def _follow(state_dir: StateDir, root: str, commands: Commands) -> None:
     """Print lines until the root run has ended, or nobody reads them any more."""
-    files: dict[str, TraceFile] = {}
+    lines = Merged(state_dir, root)
     told = False
     polls = 0
     while True:
-        if polls % TREE_POLLS == 0:
-            for run_id in tree_ids(state_dir, root):
-                files.setdefault(run_id, TraceFile(state_dir.run_dir(run_id)))
         # Asked before the files are read, so that what the run wrote last is among the lines.
-        standing = standing_of(state_dir, root) if polls % TREE_POLLS == 0 else None
-        lines = [line for file in files.values() for line in file.read()]
-        for line in sorted(lines, key=lambda line: line.at):
-            if not _print(line):
-                return
-        last = files[root].last
-        if last is not None and last.type == "run_stopped":
+        standing = standing_of(state_dir, root) if polls % STANDING_POLLS == 0 else None
+        if not all(map(_print, lines.read())):
             return
-        if standing and (standing.ended or standing.error):
+        if lines.ended or (standing and (standing.ended or standing.error)):
+            any(not _print(line) for line in lines.rest())
             return
         if standing and standing.status != RUNNING and not told:
-            hint = commands.line("resume", root)
+            hint = commands.line("resume", root_of(root))
             output.note(f"{root} is {standing.status}; waiting until somebody types: {hint}")
             told = True
         polls += 1

@@ -1,27 +1,29 @@
 """``exeunt approve`` and ``exeunt reject``: a person's verdict on a call, and on with the run."""
 
 import argparse
-import os
-import pwd
 
 import msgspec
 import trio
 
 from actors.text import clean
-from actors.verdict import Verdict, VerdictRefused, record_verdict
+from actors.verdict import Verdict, VerdictRefused, record_verdict, waits
 from supervisor import output
 from supervisor.commands import UsageError
 from supervisor.commands.run import go_on
-from supervisor.standing import root_of, standing_of
+from supervisor.person import user_name
+from supervisor.standing import RUNNING, asked_calls, root_of, standing_of
 from supervisor.state_dir import StateDir
 from supervisor.words import Commands
+
+LISTED_MAX = 8
+"""Calls that a refusal names."""
 
 
 def approve(args: argparse.Namespace) -> int:
     """Let a call run; one in doubt runs again, or counts as done."""
     edited = None if args.args is None else _arguments(args.args)
     happened = True if args.done else None
-    verdict = Verdict(ref=args.call, yes=True, who=_user(), happened=happened, args=edited)
+    verdict = Verdict(ref=args.call, yes=True, who=user_name(), happened=happened, args=edited)
     return _record(args, verdict)
 
 
@@ -29,31 +31,33 @@ def reject(args: argparse.Namespace) -> int:
     """Refuse a call, with a reason for the model; one in doubt counts as not done."""
     happened = False if args.not_done else None
     reason = clean(args.reason)
-    verdict = Verdict(ref=args.call, yes=False, who=_user(), happened=happened, reason=reason)
+    verdict = Verdict(ref=args.call, yes=False, who=user_name(), happened=happened, reason=reason)
     return _record(args, verdict)
 
 
 def _record(args: argparse.Namespace, verdict: Verdict) -> int:
     state_dir = StateDir(args.state_dir)
-    run_id: str = args.run
-    run_dir = state_dir.existing(run_id)
-    root = root_of(run_id)
+    state_dir.existing(args.run)
     commands = Commands(args.state_dir_shown)
-    if (pid := state_dir.holder(root)) is not None:
+    run_id = _owner(state_dir, args.run, verdict.ref, commands)
+    root = root_of(run_id)
+    under_way = standing_of(state_dir, root).status == RUNNING
+    if (pid := state_dir.holder(run_id)) is not None or (under_way and run_id == root):
+        who = f"by process {pid}" if pid else "now"
         raise UsageError(
-            f"run {root} is being performed by process {pid}, so no verdict can be recorded. "
+            f"run {run_id} is being performed {who}, so no verdict can be recorded. "
             f"Wait until it ends, or type: {commands.line('stop', root)}"
         )
     try:
-        recorded = trio.run(record_verdict, run_dir, verdict)
+        recorded = trio.run(record_verdict, state_dir.run_dir(run_id), verdict)
     except VerdictRefused as error:
-        raise UsageError(f"{error}. See: {commands.line('show', run_id)}") from None
+        raise UsageError(f"{error}. {_see(state_dir, args.run, commands)}") from None
     word = "approved" if verdict.yes else "rejected"
     if recorded:
         output.note(f"{word} call {verdict.ref} of {run_id}")
     else:
         output.note(f"call {verdict.ref} of {run_id} was {word} before; nothing was recorded")
-    if not args.no_resume:
+    if not args.no_resume and not under_way:
         return go_on(args, root)
     if args.json:
         output.document(
@@ -64,8 +68,40 @@ def _record(args: argparse.Namespace, verdict: Verdict) -> int:
                 "status": standing_of(state_dir, root).status,
             }
         )
+    if under_way:
+        output.note(f"{root} is still under way; when it has ended, this is used by its resume")
     output.note(f"next: {commands.line('resume', root)}")
     return 0
+
+
+def _owner(state_dir: StateDir, run_id: str, ref: str, commands: Commands) -> str:
+    """Whose call it is: the named run's, or that of the only run below it where it waits."""
+    calls = [(name, call) for name, call in asked_calls(state_dir, run_id) if call.ref == ref]
+    owners = [name for name, call in calls if waits(call)] or [name for name, _ in calls]
+    if run_id in owners or not owners:
+        return run_id
+    if len(owners) > 1:
+        raise UsageError(
+            f"call {ref} waits in {len(owners)} runs below {run_id}. Name one of them, "
+            f"like: {commands.line('approve', owners[0], ref)}. They are {_listed(owners)}"
+        )
+    return owners[0]
+
+
+def _see(state_dir: StateDir, run_id: str, commands: Commands) -> str:
+    """Where to look after a refusal: at the calls that do wait in the tree, if there are any."""
+    waiting = [
+        f"{name} {call.ref}"
+        for name, call in asked_calls(state_dir, root_of(run_id))
+        if waits(call) and name != run_id
+    ]
+    see = f"See: {commands.line('show', run_id)}"
+    return f"In its tree these wait: {_listed(waiting)}. {see}" if waiting else see
+
+
+def _listed(words: list[str]) -> str:
+    more = f" and {len(words) - LISTED_MAX} more" if len(words) > LISTED_MAX else ""
+    return f"{', '.join(words[:LISTED_MAX])}{more}"
 
 
 def _arguments(text: str) -> str:
@@ -80,10 +116,3 @@ def _arguments(text: str) -> str:
 
 
 _EXAMPLE = """Give it like: --args '{"path": "notes.txt"}'"""
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"uid {os.getuid()}"

@@ -1,0 +1,226 @@
+"""The command line on trees that nobody performs now: verdicts, messages, and what is shown."""
+
+import functools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+from grove import Grove, fan, played
+
+from actors.events import ApprovalGiven, Finished, Opened, UserMessage
+from actors.testing.scripts import Call, Conversation, Say
+from supervisor.cli import main
+
+Q = {"question": "which file?"}
+REMOVE = [Call("remove", {"name": "old"}), Say("done")]
+
+Exeunt = Callable[..., tuple[int, Any, str]]
+
+
+async def perform(grove: Grove) -> None:
+    await grove.run()
+
+
+@pytest.fixture
+def exeunt(capsys: pytest.CaptureFixture[str], grove: Grove) -> Exeunt:
+    """Type a command; what came back: exit code, standard output (JSON decoded), standard error."""
+
+    def type_(*words: str) -> tuple[int, Any, str]:
+        code = main([*words, "--state-dir", str(grove.folder / "state")])
+        shown = capsys.readouterr()
+        return code, json.loads(shown.out) if "--json" in words else shown.out, shown.err
+
+    return type_
+
+
+@pytest.fixture
+def waiting(grove: Grove) -> Grove:
+    """A tree r1 in which two children wait for a verdict on their call 1.0."""
+    grove.family(2, REMOVE, "remove")
+    grove.play(functools.partial(perform, grove))
+    return grove
+
+
+def test_a_call_below_is_found_by_its_root_once_it_is_the_only_one(
+    waiting: Grove, exeunt: Exeunt
+) -> None:
+    """With several of that name they are listed, with the command that names one."""
+    code, _, told = exeunt("approve", "r1", "1.0")
+    assert code == 2
+    assert "call 1.0 waits in 2 runs below r1" in told
+    assert "exeunt approve r1.1.0 1.0" in told
+    assert "They are r1.1.0, r1.1.1" in told
+    code, found, _ = exeunt("reject", "r1.1.0", "1.0", "--no-resume", "--json")
+    assert (code, found["run_id"], found["recorded"]) == (0, "r1.1.0", True)
+    code, found, _ = exeunt("approve", "r1", "1.0", "--no-resume", "--json")
+    assert (code, found["run_id"], found["recorded"]) == (0, "r1.1.1", True)
+    verdicts = [waiting.events(name, ApprovalGiven)[0].verdict for name in ("r1.1.0", "r1.1.1")]
+    assert verdicts == ["reject", "approve"]
+    assert waiting.events("r1", ApprovalGiven) == []
+
+
+def test_a_verdict_that_fits_nothing_names_what_waits_elsewhere_in_the_tree(
+    waiting: Grove, exeunt: Exeunt
+) -> None:
+    """Nobody has to search for the run whose call it is."""
+    code, _, told = exeunt("approve", "r1.1.0", "7.0")
+    assert code == 2
+    assert "there is no call '7.0'; waiting for a verdict: 1.0" in told
+    assert "In its tree these wait: r1.1.1 1.0." in told
+
+
+def test_a_message_is_recorded_for_the_next_resume(waiting: Grove, exeunt: Exeunt) -> None:
+    """For the root or a child; it is the run's own user who reads it, and nothing else happens."""
+    code, found, told = exeunt("tell", "r1.1.1", "look at notes.txt too", "--json")
+    assert (code, found) == (0, {"run_id": "r1.1.1", "told": True, "under_way": False})
+    assert "reads it when r1 is resumed" in told
+    assert "next: exeunt resume r1 --state-dir" in told
+    assert exeunt("tell", "r1", "be brief")[0] == 0
+    (message,) = waiting.events("r1.1.1", UserMessage)
+    assert message.text == "look at notes.txt too"
+    assert message.who
+    assert waiting.events("r1.1.1", Opened)[-1].why == "verdict"
+    assert exeunt("ps", "r1.1.1", "--json")[1][0]["interruption"] == "approval"
+    assert "user\n  be brief" in exeunt("show", "r1")[1]
+
+
+def test_a_run_that_has_ended_for_good_is_told_nothing(grove: Grove, exeunt: Exeunt) -> None:
+    """Neither a root that has its answer nor a child whose parent has; an empty text is refused."""
+    grove.family(1)
+    grove.play(functools.partial(perform, grove))
+    for name in ("r1", "r1.1.0"):
+        code, found, _ = exeunt("tell", name, "hello", "--json")
+        assert code == 2
+        assert found["error"] == "r1 has ended (completed) and reads no message"
+    assert "is empty" in exeunt("tell", "r1", " \n")[2]
+    assert "at most" in exeunt("tell", "r1", "\x00" * 10_000)[2]
+    assert grove.events("r1", UserMessage) == []
+
+
+def test_a_child_that_has_ended_is_told_nothing_though_its_root_goes_on(
+    grove: Grove, exeunt: Exeunt
+) -> None:
+    """Its parent has its answer, so nobody asks its model again."""
+    grove.family(2, lambda c: Say("done") if "0" in c.task else REMOVE[min(c.turn, 1)], "remove")
+    grove.play(functools.partial(perform, grove))
+    code, found, _ = exeunt("tell", "r1.1.0", "hello", "--json")
+    assert (code, found["error"]) == (2, "r1.1.0 has ended (completed) and reads no message")
+    assert exeunt("tell", "r1.1.1", "hello")[0] == 0
+
+
+def test_ps_shows_the_tree_with_what_each_run_waits_for(waiting: Grove, exeunt: Exeunt) -> None:
+    """Children in the order of their calls, and what it all comes to."""
+    lines = exeunt("ps", "r1")[1].splitlines()
+    assert [line[:8] for line in lines[1:4]] == ["r1      ", "  r1.1.0", "  r1.1.1"]
+    assert all("interrupted (approval)" in line for line in lines[1:4])
+    assert lines[4].startswith("3 runs, 3 interrupted, 3 turns, $0.00")
+    (row,) = exeunt("ps", "r1", "--json")[1]
+    assert row["interruption"] == "approval"
+    assert [child["run_id"] for child in row["children"]] == ["r1.1.0", "r1.1.1"]
+
+
+def test_show_names_the_children_and_what_the_tree_came_to(waiting: Grove, exeunt: Exeunt) -> None:
+    """From a call of the root one comes to the run behind it."""
+    shown = exeunt("show", "r1")[1]
+    assert '1.0  research {"question":"question 0"}\n    run r1.1.0\n' in shown
+    assert "with its children 3 runs, 3 turns, 2 tool runs" in shown
+    assert "exeunt approve r1.1.1 1.0 --state-dir" in shown
+    shown = exeunt("show", "r1.1.0")[1]
+    assert "question 0" in shown
+    assert '1.0  remove {"name":"old"}\n    has not run' in shown
+
+
+async def typed(exeunt: Exeunt, *words: str) -> tuple[int, Any, str]:
+    """A command in another terminal, while a tree is under way in this loop."""
+    return await trio.to_thread.run_sync(functools.partial(exeunt, *words))
+
+
+@pytest.mark.slow
+@played
+async def test_a_run_under_way_is_told_at_once(grove: Grove, exeunt: Exeunt) -> None:
+    """Its own process records the message, and the command returns when that is on record."""
+    grove.family(1, [Call("pause"), Say("done")], "pause")
+    config = await grove.config()
+
+    async def act() -> None:
+        await grove.heard("tool_progress")
+        code, found, _ = await typed(exeunt, "tell", "r1.1.0", "hurry", "--json")
+        assert (code, found) == (0, {"run_id": "r1.1.0", "told": True, "under_way": True})
+        (row,) = (await typed(exeunt, "ps", "--json"))[1]
+        assert row["status"] == row["children"][0]["status"] == "running"
+        assert row["pid"] == grove.child("r1").pid
+        assert row["children"][0]["pid"] == grove.child("r1.1.0").pid
+        (grove.workspace / "go").touch()
+
+    grove.nursery.start_soon(act)
+    assert (await grove.supervisor.run(config, "r1")).status == "completed"
+    assert [one.text for one in grove.events("r1.1.0", UserMessage)] == ["hurry"]
+    assert grove.state("r1.1.0").told == [(1, "hurry")]
+
+
+def say_and_pause(conversation: Conversation) -> Any:
+    return Say("done") if conversation.turn else [Say("so far"), Call("pause")]
+
+
+@pytest.mark.slow
+@played
+async def test_one_child_is_stopped_and_the_rest_goes_on(grove: Grove, exeunt: Exeunt) -> None:
+    """With what is below it; its parent reads why, and what it had found."""
+    grove.agent("lead", fan(2, "middle"), "middle")
+    grove.agent("chief", fan(1), "research")
+    grove.agent("researcher", say_and_pause, "pause")
+    grove.behind(middle="chief", research="researcher")
+    config = await grove.config()
+
+    async def act() -> None:
+        await grove.heard("tool_progress", times=2)
+        words = ("stop", "r1.1.0", "--reason", "enough", "--json")
+        code, found, _ = await typed(exeunt, *words)
+        assert code == 0
+        assert found == {
+            "run_id": "r1.1.0", "stopped": True, "status": "interrupted", "reason": "enough",
+        }  # fmt: skip
+        assert grove.state("r1.1.0.1.0").outcome
+        assert grove.state("r1").outcome is None
+        (grove.workspace / "go").touch()
+
+    grove.nursery.start_soon(act)
+    report = await grove.supervisor.run(config, "r1")
+    assert report.status == "completed"
+    first, second = grove.events("r1", Finished)
+    assert "interrupted after 1 turn (enough)" in first.content
+    assert second.content.startswith("completed: ")
+    assert [child.status for child in report.children] == ["interrupted", "completed"]
+
+
+@pytest.mark.slow
+@played
+async def test_a_verdict_while_siblings_work_is_kept_for_the_resume(
+    grove: Grove, exeunt: Exeunt
+) -> None:
+    """Nobody has to wait for the slowest sibling in order to answer; it is said when it counts."""
+    grove.agent(
+        "lead", lambda c: Say("end") if c.turn else [Call("ask", Q), Call("research", Q)],
+        "ask", "research",
+    )  # fmt: skip
+    grove.agent("asker", REMOVE, "remove")
+    grove.agent("researcher", [Call("pause"), Say("done")], "pause")
+    grove.behind(ask="asker", research="researcher")
+    config = await grove.config()
+
+    async def act() -> None:
+        await grove.heard("tool_progress")
+        await grove.heard("run_stopped", "r1.1.0")
+        while grove.supervisor.state_dir.holder("r1.1.0"):  # noqa: ASYNC110  # its process ends
+            await trio.sleep(0.005)
+        code, found, told = await typed(exeunt, "approve", "r1", "1.0", "--json")
+        assert (code, found["run_id"], found["status"]) == (0, "r1.1.0", "running")
+        assert "r1 is still under way" in told
+        (grove.workspace / "go").touch()
+
+    grove.nursery.start_soon(act)
+    assert (await grove.supervisor.run(config, "r1")).status == "interrupted"
+    assert (await grove.supervisor.resume("r1")).status == "completed"
+    assert (grove.workspace / "removed").read_text() == "r1.1.0 old\n"
