@@ -29,16 +29,20 @@ from typing import Any
 import httpx
 import trio
 
+from actors.catalogue import Catalogue
+from actors.estimate import counter_for
 from actors.events import Asked, Finished, Opened, Replied, Started
 from actors.journal import JOURNAL, read_events
 from actors.messages import Assistant, Nature, ResultKind, ToolCall
 from actors.money import Prices, Usage
 from actors.opening import open_run
 from actors.record import Record
+from actors.request import request_body
 from actors.spec import Limits, ProviderSpec, RunSpec, ToolsSpec
 from actors.state import fold
 from actors.testing.provider import ProviderSettings, serve
 from actors.tokens import encoding
+from actors.transcript import Transcript
 from actors.wire import Start
 from supervisor import StateDir, load_config, open_supervisor
 
@@ -237,11 +241,6 @@ def raw_loop(url: str, bodies: list[bytes]) -> dict[str, Any]:
 
 def bodies_of(start: Start) -> list[bytes]:
     """The requests of a run, as its transcript makes them."""
-    from actors.catalogue import Catalogue
-    from actors.estimate import counter_for
-    from actors.request import request_body
-    from actors.transcript import Transcript
-
     state = fold(read_events(Path(start.run_dir)))
     tools = Catalogue.load(start.spec.tools).tools_json()
     transcript = Transcript(state, tools, counter_for("runaway", scripted=True))
