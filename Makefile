@@ -19,6 +19,7 @@ chaos: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -P examples/bench.py
 	$(BIN)/python examples/bench_tree.py
+	$(BIN)/python examples/bench_window.py
 
 format: $(STAMP)
 	$(BIN)/ruff format .

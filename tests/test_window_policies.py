@@ -2,33 +2,24 @@
 
 import importlib.util
 import math
-import random
-import re
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from test_estimate import CORPUS
 
-from actors.calibration import Calibration
-from actors.composition import Composition
-from actors.estimate import counter_for
 from actors.events import Finished, Opened, Replied
-from actors.fit import Fitted
 from actors.journal import Journal
-from actors.messages import Assistant, Prompt, ResultKind, ToolCall, ref_of
+from actors.messages import Assistant, Prompt, ResultKind, ToolCall
 from actors.money import Usage
-from actors.request import request_body
 from actors.spec import Limits
-from actors.testing.chat import decode
-from actors.testing.meter import Meter
-from actors.window import Marks, Policy
+from actors.testing.corpus import CORPUS
+from actors.window import Policy
 
 
-def _load_simulator():
-    path = Path(__file__).parents[1] / "examples" / "window_policies.py"
-    spec = importlib.util.spec_from_file_location("window_policies", path)
+def _load(name):
+    path = Path(__file__).parents[1] / "examples" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -38,7 +29,8 @@ def _load_simulator():
     return module
 
 
-simulator = _load_simulator()
+simulator = _load("window_policies")
+languages = _load("window_languages")
 
 
 def test_band_costs_what_the_table_says():
@@ -113,39 +105,10 @@ def test_simulator_says_what_is_wrong_with_a_directory(tmp_path, monkeypatch, ca
     assert "journal" in capsys.readouterr().err
 
 
-def _words(rng, text, tokens):
-    pieces = re.findall(r"\S+\s*|\s+", text) if " " in text else list(text)
-    return "".join(rng.choices(pieces, k=tokens))
-
-
-def _refusals(languages, scale, requests, window=8000):
-    """Requests refused by a provider whose tokenizer gives ``scale`` times the o200k count."""
-    rng = random.Random(3)
-    prompts = (Prompt("system", "You read."), Prompt("user", "Read."))
-    composed = Composition(
-        prompts, b"[]", counter_for("other"), int(window * 0.95), Policy(high=1.0)
-    )
-    marks, known, meter, refused = Marks(), Calibration(), Meter(), 0
-    for turn in range(1, requests + 1):
-        result = composed.fit(marks, known, cold=False)
-        assert isinstance(result, Fitted)
-        marks = result.marks
-        body = request_body("m", b"[]", composed.messages(marks), 100, False)
-        used = int(meter.measure(decode(body)).input_tokens * scale)
-        refused += used > window
-        raw, rounds = composed.window.size(marks), composed.window.rounds
-        known = known.measured(raw, used, rounds, appended=not result.changed)
-        language = languages[turn * len(languages) // (requests + 1)]
-        text = _words(rng, CORPUS[language], rng.randint(20, 400))
-        call = ToolCall("x", "read_file", f'{{"path":"file-{turn}.txt"}}')
-        composed.add(Assistant(None, (call,)), [ref_of(turn, 0)], [(ResultKind.OK, text)])
-    return refused
-
-
 @pytest.mark.usefixtures("counting")
 def test_a_run_that_changes_its_language_is_never_refused():
     """From cheap text to dear text, on a tokenizer that needs half as many tokens again."""
-    assert _refusals(["English", "Hindi", "JSON"], 1.5, 60, window=3000) == 0
+    assert languages.refusals(["English", "Hindi", "JSON"], 1.5, 60, window=3000) == 0
 
 
 @pytest.mark.slow
@@ -154,4 +117,4 @@ def test_a_run_that_changes_its_language_is_never_refused():
 @pytest.mark.parametrize("language", CORPUS)
 def test_no_request_of_six_hundred_is_refused(language, scale):
     """In no language, and for no tokenizer, once the window is 5 % larger than the budget."""
-    assert _refusals([language], scale, 600) == 0
+    assert languages.refusals([language], scale, 600) == 0
