@@ -20,6 +20,8 @@ PolicyName = Literal["band", "reference", "off"]
 SMALL_NOTES = 2
 """A result not larger than so many notes is never cleared."""
 GROWTH_ROUNDS = 16
+TOKENS_MAX = 10**12
+"""No mark says more."""
 
 
 class Marks(msgspec.Struct, frozen=True, array_like=True):
@@ -129,6 +131,8 @@ class Window:
             ("cleared_upto", marks.cleared_upto, 0, self.results),
             ("folded_upto", marks.folded_upto, 0, self.rounds),
             ("cut_result", marks.cut_result, -1, self.results - 1),
+            ("cut_tokens", marks.cut_tokens, 0, TOKENS_MAX),
+            ("budget", marks.budget, 0, TOKENS_MAX),
         ):
             if not least <= mark <= most:
                 raise ValueError(f"the mark {name} is {mark}, and must lie in {least} to {most}")

@@ -112,9 +112,7 @@ def _check_limits(config: Config, name: str, origin: Origin) -> None:
 def _check_window(config: Config, name: str, origin: Origin) -> None:
     budget = config.agents[name].context.budget_tokens
     provider = provider_at(config, provider_key(config, name, origin))
-    if budget == "none" or provider.kind != "scripted" or not provider.window_tokens:
-        return
-    if budget > provider.window_tokens:
+    if budget != "none" and 0 < provider.window_tokens < budget:
         raise origin.error(
             f"agents.{name}.context.budget_tokens",
             f"{budget} is more than the provider's window_tokens of {provider.window_tokens}; "

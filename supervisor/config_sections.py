@@ -74,7 +74,10 @@ class Provider(Section, frozen=True, kw_only=True):
     """scripted: modules beside the config that hold further scripts."""
     latency_ms: CountOrZero = 0
     window_tokens: CountOrZero = 0
-    """scripted: requests larger than this are refused; 0 is no limit."""
+    """The model's window, which no budget may exceed; 0 is not known.
+
+    scripted: a request that is larger is refused.
+    """
     faults: tuple[Fault, ...] = ()
     """scripted: what goes wrong at which turn; the kinds are those of ``actors.testing``."""
     base_url: Text | None = None

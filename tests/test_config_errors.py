@@ -53,6 +53,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 LIMITS = "agents.lead.limits"
+CONTEXT = "agents.lead.context"
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,12 @@ LIMITS = "agents.lead.limits"
         (f"{LIMITS}.stop_after_tool=delete", "this agent has no tool of that name"),
         (f"{LIMITS}.max_turn=3", "unknown key, correct or remove it; did you mean max_turns?"),
         ("agents.leed.limits.max_turns=3", "there is no [agents.leed] in FILE; did you mean lead?"),
+        (f"{CONTEXT}.policy=bnad", 'expected one of "band", "off", "reference", found the text "b'),
+        (f"{CONTEXT}.counter=x", 'expected one of "auto", "bytes", "o200k", "reference"'),
+        (f"{CONTEXT}.budget_tokens=-5", 'from 1 to 1000000000 or "none", found -5'),
+        (f"{CONTEXT}.cold_after_s=0", "expected a number above 0"),
+        (f"{CONTEXT}.budget=9", "unknown key, correct or remove it; did you mean budget_tokens?"),
+        ("provider.window_tokens=-1", "from 0 to 1000000000, found -1"),
         ("run.agent=leed", "there is no [agents.leed]; did you mean lead?"),
         ("run.task=2020-01-01", "expected a text that is not empty, found a date"),
         ("run.task.more=3", "run.task is no table"),
@@ -142,6 +149,16 @@ def test_budget_without_prices_is_refused(folder: Folder):
     start, end = PLAN.index("[pricing]"), PLAN.index("[agents.lead]")
     error = folder.error(PLAN[:start] + PLAN[end:])
     assert "max_budget_usd: no [pricing] for a run with max_budget_usd" in error
+
+
+@pytest.mark.parametrize("text", [PLAN, SERVED])
+def test_budget_above_the_window_is_refused_with_both_numbers(folder: Folder, text: str):
+    """A request of that size would be refused by the provider; one of the window's size is not."""
+    sets = ("provider.window_tokens=8000", "provider.base_url=http://127.0.0.1:9/v1")
+    error = folder.error(text, *sets, f"{CONTEXT}.budget_tokens=8001")
+    assert "8001 is more than the provider's window_tokens of 8000; lower the one or" in error
+    config = load_config(folder.file, (*sets, f"{CONTEXT}.budget_tokens=8000"), environ={})
+    assert config.run_spec().context.budget_tokens == 8000
 
 
 def test_empty_file_lacks_its_first_table(folder: Folder):

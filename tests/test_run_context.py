@@ -1,5 +1,7 @@
 """Whole runs that outgrow the model's window."""
 
+import re
+
 import pytest
 from world import World
 
@@ -75,12 +77,17 @@ async def test_a_request_that_nobody_fits_is_not_sent_again(library: World) -> N
 
 
 async def test_a_budget_below_the_system_prompt_fails_before_any_call(library: World) -> None:
-    """The parts are named, and nothing is asked."""
+    """The parts are named with their sizes, and nothing is asked."""
     fit(library, 100)
     await library.provide("chapters")
     outcome = await library.perform()
     assert outcome.status is Status.FAILED
-    assert "may have 100" in str(outcome.error)
+    numbers = re.search(
+        r"needs (\d+) tokens and may have 100 \(system prompt, task and tools (\d+)\)",
+        str(outcome.error),
+    )
+    assert numbers
+    assert int(numbers[1]) == int(numbers[2]) > 100
     assert not [event for event in library.events if isinstance(event, Asked)]
 
 
@@ -123,3 +130,21 @@ async def test_a_resumed_run_sends_what_it_would_have_sent(library: World) -> No
     bills = library.bills()
     resumed = bills[25]
     assert resumed["cached_input_tokens"] > 0.6 * resumed["input_tokens"]
+
+
+async def test_after_a_long_pause_clearing_is_free(library: World) -> None:
+    """The provider's cache is cold when a person comes back, so a half-full window is made small.
+
+    Before the pause the same size of request was let be.
+    """
+    fit(library, WINDOW)
+    library.limit(max_turns=5)
+    await library.provide("chapters", window_tokens=WINDOW)
+    await library.perform()
+    assert library.lines("context_fitted") == []
+    context = ContextSpec(budget_tokens=WINDOW, cold_after_seconds=1e-6)
+    library.change(context=context)
+    await library.perform("resume", raised=LimitChange(max_turns=6))
+    (line,) = library.lines("context_fitted")
+    assert (line["why"], line["before"] < WINDOW) == ("cold", True)
+    assert (line["cleared"] >= 4, line["after"] < line["before"]) == (True, True)

@@ -215,6 +215,8 @@ def test_reference_drops_turns_then_rounds():
         (Marks(cleared_upto=4), "cleared_upto is 4, and must lie in 0 to 3"),
         (Marks(0, -2), "folded_upto is -2, and must lie in 0 to 3"),
         (Marks(0, 2), "cleared_upto is 0, but the folded rounds have 2 results"),
+        (Marks(cut_tokens=-5), "cut_tokens is -5, and must lie in 0 to 1000000000000"),
+        (Marks(budget=-1), "budget is -1, and must lie in 0 to 1000000000000"),
         (Marks(cut_result=3), "cut_result is 3, and must lie in -1 to 2"),
     ],
 )
