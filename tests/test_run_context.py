@@ -138,13 +138,13 @@ async def test_after_a_long_pause_clearing_is_free(library: World) -> None:
     Before the pause the same size of request was let be.
     """
     fit(library, WINDOW)
-    library.limit(max_turns=5)
+    library.limit(max_turns=7)
     await library.provide("chapters", window_tokens=WINDOW)
     await library.perform()
     assert library.lines("context_fitted") == []
     context = ContextSpec(budget_tokens=WINDOW, cold_after_seconds=1e-6)
     library.change(context=context)
-    await library.perform("resume", raised=LimitChange(max_turns=6))
+    await library.perform("resume", raised=LimitChange(max_turns=8))
     (line,) = library.lines("context_fitted")
     assert (line["why"], line["before"] < WINDOW) == ("cold", True)
-    assert (line["cleared"] >= 4, line["after"] < line["before"]) == (True, True)
+    assert line["after"] < 0.6 * line["before"]
