@@ -7,6 +7,7 @@ STAMP := $(VENV)/.installed
 
 demo: $(STAMP)
 	$(BIN)/exeunt run configs/plan.toml
+	$(BIN)/exeunt run configs/research.toml
 
 test: check
 	$(BIN)/python -P -m pytest -q
@@ -14,7 +15,7 @@ test: check
 check: lint typecheck layers
 
 chaos: $(STAMP)
-	EXEUNT_KILL_POINTS=5000 $(BIN)/python -P -m pytest -q tests/chaos
+	EXEUNT_KILL_POINTS=5000 EXEUNT_TREE_POINTS=5000 $(BIN)/python -P -m pytest -q tests/chaos tests/chaos_tree
 
 bench: $(STAMP)
 	$(BIN)/python -P examples/bench.py
