@@ -95,14 +95,20 @@ def fit(
     )
 
 
-def lowered_budget(size: int, limit_tokens: int | None, used_tokens: int | None) -> int:
+def lowered_budget(
+    size: int, limit_tokens: int | None, used_tokens: int | None, max_output: int = 0
+) -> int:
     """The budget for the one time that a request is sent again after the provider refused it.
 
     ``size`` is what we took the request for, ``limit_tokens`` and ``used_tokens`` what the
     provider named. It is the limit that it named, in our own count; else two thirds of the size.
     """
     if limit_tokens and limit_tokens > 0:
-        counted = limit_tokens * size // used_tokens if used_tokens else limit_tokens
+        limit, used = limit_tokens, used_tokens or size
+        # Some count the reply that was asked for, too. It does not shrink with the request.
+        if abs(used - max_output - size) < abs(used - size):
+            limit, used = limit - max_output, used - max_output
+        counted = limit * size // max(1, used)
         if 0 < counted < size:
             return int(counted * HEADROOM)
     return size * 2 // 3

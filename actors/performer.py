@@ -193,7 +193,9 @@ class Performer:
             and self._shape.raw
             and not any(one.lowered_budget for one in failures)
         ):
-            lowered = lowered_budget(self._shape.after, error.limit_tokens, error.used_tokens)
+            lowered = lowered_budget(
+                self._shape.after, error.limit_tokens, error.used_tokens, ask.max_output
+            )
         attempt = len(failures)
         wait = delay(attempt, error.retry_after_seconds, self._rng)
         return AskFailed(

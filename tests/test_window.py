@@ -259,6 +259,14 @@ def test_a_refused_budget_shrinks_to_the_number_named_else_by_a_third(size, limi
     assert lowered_budget(size, limit, used) == lowered
 
 
+def test_a_refusal_that_counts_the_reply_leaves_room_for_it():
+    """4,000 tokens and a reply of 1,000 in a window of 4,096: what is asked next fits with it."""
+    lowered = lowered_budget(4000, 4096, 5000, max_output=1000)
+    assert lowered > 2000
+    assert lowered + 1000 <= 4096
+    assert lowered_budget(4000, 3000, 4000, max_output=1000) == 2850
+
+
 def test_a_lowered_budget_is_a_mark():
     """What a provider refused once is not built again after a restart."""
     window = window_of(*[1000] * 8)
