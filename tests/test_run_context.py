@@ -1,9 +1,10 @@
 """Whole runs that outgrow the model's window."""
 
 import re
+from collections.abc import Callable
 
 import pytest
-from world import World
+from world import Watched, World
 
 from actors.events import Asked, AskFailed, ContextFitted
 from actors.journal import Corrupt
@@ -14,6 +15,25 @@ from actors.testing.chapters import write_chapters
 from actors.window import Marks, PolicyName
 
 WINDOW, CHARS = 4000, 1000
+
+
+class Killed(BaseException):
+    """What ends a process in the middle of a run."""
+
+
+class Deadly(Watched):
+    """A disk beside which a run is ended at every third of its boundaries of one name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self._passed = 0
+
+    def boundary(self, name: str) -> None:
+        super().boundary(name)
+        self._passed += name == self._name
+        if name == self._name and self._passed % 3 == 0:
+            raise Killed
 
 
 @pytest.fixture
@@ -148,3 +168,30 @@ async def test_after_a_long_pause_clearing_is_free(library: World) -> None:
     (line,) = library.lines("context_fitted")
     assert (line["why"], line["before"] < WINDOW) == ("cold", True)
     assert line["after"] < 0.6 * line["before"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("boundary", ["model:before", "model:after"])
+async def test_a_run_that_is_killed_again_and_again_is_fitted_as_one_that_was_not(
+    make_world: Callable[[], World], boundary: str
+) -> None:
+    """The marks stand in the journal before the request leaves, and never move back."""
+    marks: list[list[Marks]] = []
+    for deadly in (False, True):
+        world = make_world()
+        write_chapters(world.workspace, CHARS)
+        fit(world, WINDOW)
+        await world.provide("chapters", window_tokens=WINDOW)
+        world.change(max_restarts=100)
+        if deadly:
+            world.fs = Deadly(boundary)
+        outcome, why = None, "start"
+        while outcome is None:
+            try:
+                outcome = await world.perform(why)
+            except* Killed:
+                why = "restart"
+        assert outcome.output == "I have read 40 of 40 chapters."
+        assert world.state.epoch > 10 or not deadly
+        marks.append([e.marks for e in world.events if isinstance(e, ContextFitted)])
+    assert marks[0] == marks[1] != []
