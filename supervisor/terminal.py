@@ -37,6 +37,8 @@ def _shown(char: str, multiline: bool) -> str:
 def one_line(text: str, width: int) -> str:
     """The text on one visible line of at most ``width`` columns; an ellipsis says it is cut."""
     line = visible(" ".join(text.split()))
+    if line.isascii():  # By far the most frequent, and drawn again and again.
+        return line if len(line) <= width else f"{line[: width - 1]}…"[:width]
     if sum(map(_cells, line)) <= width:
         return line
     room = width - 1

@@ -19,7 +19,7 @@ from supervisor.commands import UsageError
 from supervisor.config import Config, api_key, load_config
 from supervisor.progress import Progress
 from supervisor.report import EXIT_KILLED, Report, tree_report
-from supervisor.standing import root_of
+from supervisor.standing import root_of, standing_of, tree_ids
 from supervisor.state_dir import StateDir, new_run_id
 from supervisor.supervisor import Supervisor, open_supervisor
 from supervisor.terminal import Style, visible
@@ -109,10 +109,12 @@ def perform(
     args: argparse.Namespace, state_dir: StateDir, run_id: str, config: Config, work: Work
 ) -> int:
     """Do supervised work on one run with live progress, and tell its ending."""
-    logging.basicConfig(level=logging.WARNING, format="exeunt: %(message)s", stream=sys.stderr)
     provider = config.provider_of()
     spec = config.run_spec()
     progress = Progress(sys.stderr)
+    logging.basicConfig(level=logging.WARNING, handlers=[_Warnings(progress)])
+    for name in tree_ids(state_dir, run_id) if state_dir.exists(run_id) else ():
+        progress.know(standing_of(state_dir, name).state)
     header = (run_id, spec.agent, f"{provider.kind}:{spec.provider.model}")
     sections = (*config.providers.values(), provider)
     names = {one.api_key_env for one in sections if one.api_key_env is not None}
@@ -128,6 +130,17 @@ def perform(
         return EXIT_KILLED
     # Of a run that was killed, its journal tells how far it came.
     return tell(args, found or tree_report(state_dir, run_id), progress.style)
+
+
+class _Warnings(logging.Handler):
+    """Shows warnings among the lines of the live view, whose block they would tear otherwise."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__()
+        self._progress = progress
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._progress.note(f"exeunt: {record.getMessage()}")
 
 
 def tell(args: argparse.Namespace, found: Report, style: Style) -> int:
@@ -162,6 +175,7 @@ async def supervise(
         async with trio.open_nursery() as nursery:
             stopping = _Stopping(progress, nursery.cancel_scope)
             nursery.start_soon(stopping.listen, received)
+            nursery.start_soon(progress.animate)
             try:
                 async with open_supervisor(
                     state_dir, listener=progress.take, key_names=key_names
