@@ -85,6 +85,19 @@ def test_a_run_is_told_line_by_line() -> None:
     ]
 
 
+def test_a_fitting_says_what_was_taken_out() -> None:
+    """Sizes before and after, and only what happened."""
+    stream = io.StringIO()
+    progress = Progress(stream)
+    fitted: dict[str, Any] = {"before": 28228, "after": 6949, "folded": 0, "why": "budget"}
+    show(progress, "context_fitted", cleared=1, **fitted)
+    show(progress, "context_fitted", cleared=8, **fitted | {"folded": 11})
+    assert stream.getvalue().splitlines() == [
+        "context 28,228 to 6,949 tokens, 1 result cleared",
+        "context 28,228 to 6,949 tokens, 8 results cleared, 11 rounds folded",
+    ]
+
+
 def test_a_wait_for_the_provider_says_how_long_and_why() -> None:
     """A retry is no silence."""
     stream = io.StringIO()
