@@ -89,9 +89,9 @@ def test_a_fitting_says_what_was_taken_out() -> None:
     """Sizes before and after, and only what happened."""
     stream = io.StringIO()
     progress = Progress(stream)
-    fitted: dict[str, Any] = {"before": 28228, "after": 6949, "folded": 0, "why": "budget"}
-    show(progress, "context_fitted", cleared=1, **fitted)
-    show(progress, "context_fitted", cleared=8, **fitted | {"folded": 11})
+    fitted: dict[str, Any] = {"before": 28228, "after": 6949, "why": "budget"}
+    show(progress, "context_fitted", cleared=1, folded=0, **fitted)
+    show(progress, "context_fitted", cleared=8, folded=11, **fitted)
     assert stream.getvalue().splitlines() == [
         "context 28,228 to 6,949 tokens, 1 result cleared",
         "context 28,228 to 6,949 tokens, 8 results cleared, 11 rounds folded",
