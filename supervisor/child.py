@@ -26,8 +26,9 @@ from actors.wire import (
     Tell,
     Traced,
 )
+from supervisor.oom import OomWatch
 from supervisor.spawned import Exit, Process, SpawnError
-from supervisor.spawner import Spawner
+from supervisor.spawner import Spawner, ZygoteDied
 from supervisor.state_dir import LOG
 from supervisor.talk import Talk
 
@@ -36,7 +37,9 @@ STILLBORN_MAX = 3
 """Processes in a row that may die before they have opened the run."""
 HELD_MAX = 50
 HELD_SECONDS = 0.1
-"""How often, and how long apart, a run is tried that a dying process still holds."""
+"""How often, and how long apart, a run is tried that a dying process still holds, or whose process
+could not be made because the zygote died.
+"""
 EXIT_SECONDS_MAX = 5.0
 
 Listener = Callable[[str, bytes], None]
@@ -81,6 +84,7 @@ class Child:
         self._stop: Stop | None = None
         self._stop_asked = trio.Event()
         self._killed = False
+        self._oom = OomWatch()
 
     @property
     def agent(self) -> str:
@@ -93,10 +97,18 @@ class Child:
         return self._talk.process.pid if self._talk else None
 
     def stop(self, reason: str, who: str) -> None:
-        """Ask the run to end as cancelled; the first reason counts."""
+        """Ask the run and all below it to end as cancelled; the first reason counts for each."""
+        for child in self.below.values():
+            child.stop(reason, who)
         if self._stop is None:
             self._stop = Stop(reason, who)
             self._stop_asked.set()
+
+    def start_below(self, child: "Child") -> None:
+        """Take in a child that starts; one that comes too late shares the Stop."""
+        self.below[child.ref] = child
+        if self._stop:
+            child.stop(self._stop.reason, self._stop.who)
 
     def kill(self) -> None:
         """End the process at once, without a record; the run can be resumed."""
@@ -125,10 +137,11 @@ class Child:
                 return
             if isinstance(last, Refused):
                 held += 1
-                if last.kind != "held" or held > HELD_MAX or not start.ref:
+                # A process of the past that still holds a child ends within its grace.
+                passes = last.kind == "zygote" or (last.kind == "held" and start.ref)
+                if not passes or held > HELD_MAX:
                     self.refused = last
                     return
-                # A process of the past still holds the run; it ends within its grace.
                 await trio.sleep(HELD_SECONDS)
                 continue
             if isinstance(last, Leaving):
@@ -140,7 +153,8 @@ class Child:
                 log = Path(start.run_dir) / LOG
                 self.refused = Refused("crashed", f"{words}, {stillborn} times; see {log}")
                 return
-            start = msgspec.structs.replace(start, why="restart", crash=exit_.words)
+            crash = f"{exit_.words}{self._oom.words(exit_)}"
+            start = msgspec.structs.replace(start, why="restart", crash=crash)
             with trio.move_on_after(BACK_OFF_SECONDS[min(crashes, len(BACK_OFF_SECONDS) - 1)]):
                 await self._stop_asked.wait()
             crashes += 1
@@ -153,7 +167,8 @@ class Child:
         try:
             process = await self._family.spawner.spawn("actor", start.run_id, log_fd)
         except SpawnError as error:
-            return False, Refused("spawn", str(error)), Exit()
+            kind = "zygote" if isinstance(error, ZygoteDied) else "spawn"
+            return False, Refused(kind, str(error)), Exit()
         finally:
             os.close(log_fd)
         self._talk = talk = Talk(process, self.run_id)
@@ -196,9 +211,12 @@ class Child:
                             self.below[ref].stop(reason, "parent")
                     case _:
                         pass
+            # Below a run that has its ending nothing is gone on with; below one that died, all is.
+            ended = isinstance(talk.last, Ended)
+            why = ("its parent has ended", "parent") if ended else ("its parent is gone", ORPHANED)
             for child in self.below.values():
-                child.stop("its parent is gone", ORPHANED)
-            if isinstance(talk.last, Ended):
+                child.stop(*why)
+            if ended:
                 await self._family.acked(self)
 
     async def _run_below(self, talk: Talk, frame: StartChild) -> None:

@@ -23,6 +23,7 @@ from supervisor.spawned import Process as Process
 from supervisor.spawned import SpawnError as SpawnError
 from supervisor.subprocess_spawner import SubprocessSpawner
 from supervisor.zygote_process import StartZygote, start_zygote
+from supervisor.zygote_spawner import ZygoteDied as ZygoteDied
 from supervisor.zygote_spawner import ZygoteSpawner, ZygoteUnfit
 
 PRELOAD = (
@@ -179,6 +180,4 @@ def _words(error: OSError) -> str:
     if error.errno == errno.EMFILE:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return f"too many open files for another process (the limit is {soft})"
-    if isinstance(error, ConnectionError):
-        return "the zygote died"
     return f"no process could be made: {error.strerror or error}"

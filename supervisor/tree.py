@@ -77,7 +77,7 @@ class Tree:
     async def _perform(self, child: Child, parent: Child | None) -> None:
         self._live[child.run_id] = child
         if parent is not None:
-            parent.below[child.ref] = child
+            parent.start_below(child)
         if self._stopped:
             child.stop(*self._stopped)
         try:
@@ -151,17 +151,15 @@ class Tree:
     def stop(self, reason: str, who: str) -> None:
         """Stop all of it, and whatever would start after this: one hop, however deep it is."""
         self._stopped = self._stopped or (reason, who)
-        for child in list(self._live.values()):
+        for child in self._live.values():
             child.stop(reason, who)
 
     def stop_run(self, run_id: str, reason: str, who: str) -> bool:
         """Stop one run and what is below it; False when it is not under way."""
         if run_id == self._root_id:
             self.stop(reason, who)
-            return True
-        found = [c for name, c in self._live.items() if f"{name}.".startswith(f"{run_id}.")]
-        for child in found:
-            child.stop(reason, who if child.run_id == run_id else ORPHANED)
+        elif run_id in self._live:
+            self._live[run_id].stop(reason, who)
         return run_id in self._live
 
     async def tell(self, run_id: str, text: str, who: str) -> bool:

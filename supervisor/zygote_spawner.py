@@ -49,19 +49,26 @@ class ZygoteUnfit(SpawnError):
     """This machine cannot run a zygote; the plain spawner can do its work."""
 
 
+class ZygoteDied(SpawnError):
+    """The zygote died in the middle of a spawn; another try finds the next one."""
+
+    def __init__(self) -> None:
+        super().__init__("the zygote died")
+
+
 class _Birth:
     """A spawn that waits for the zygote's answer."""
 
     def __init__(self, channel: socket.socket) -> None:
         self.channel = trio.SocketStream(trio.socket.from_stdlib_socket(channel))
         self.process: Process | None = None
-        self.failure = "the zygote died"
+        self.failure = ""
         self.abandoned = False
         self.answered = trio.Event()
 
     def answer(self, process: Process | None, failure: str = "") -> None:
         self.process = process
-        self.failure = failure or self.failure
+        self.failure = failure
         self.answered.set()
         if self.abandoned and process is not None:
             process.kill()
@@ -141,7 +148,7 @@ class Life:
                     raise
             await birth.answered.wait()
             if birth.process is None:
-                raise SpawnError(birth.failure)
+                raise SpawnError(birth.failure) if birth.failure else ZygoteDied
         except BaseException:
             birth.abandon()
             raise
@@ -270,7 +277,10 @@ class ZygoteSpawner:
     async def spawn(self, role: str, name: str, log_fd: int, env: Mapping[str, str]) -> Process:
         """Fork a process from the zygote; raises SpawnError, OSError."""
         life = await self.living()
-        return await life.spawn(role, name, log_fd, env)
+        try:
+            return await life.spawn(role, name, log_fd, env)
+        except ConnectionError as error:
+            raise ZygoteDied from error
 
     async def close(self) -> None:
         """Kill and reap what is left, the zygote last."""

@@ -297,10 +297,15 @@ durability = "process"
         assert pid
         os.kill(pid, number)
 
-    def kill_zygote(self) -> None:
-        """Kill the zygote, and with it every actor."""
+    def zygote_pid(self) -> int:
+        """The process that every actor is a child of."""
         way: Any = self._spawner
-        os.kill(way._way._life.pid, signal.SIGKILL)
+        return way._way._life.pid
+
+    def births(self) -> int:
+        """Spawns under way in the zygote."""
+        way: Any = self._spawner
+        return len(way._way._life._births)
 
     async def supervisor_process(self, run_id: str) -> trio.Process:
         """A supervisor in a process of its own, which starts the run that was configured."""

@@ -1,5 +1,6 @@
 """Children: whose ids they bear, when they run, and that no death of anybody starts one twice."""
 
+import os
 import signal
 from collections import Counter
 
@@ -140,6 +141,24 @@ async def test_an_unfinished_child_is_gone_on_with(
     assert grove.living() == set()
 
 
+@pytest.mark.parametrize("victim", ["r1", "r1.1.0"])
+@played
+async def test_a_grandchild_is_gone_on_with_too(grove: Grove, victim: str) -> None:
+    """Whoever above it died, nobody has decided that its work should end."""
+    grove.chain(PAUSE, "pause")
+
+    async def act() -> None:
+        await grove.heard("tool_progress")
+        grove.kill(victim)
+        await grove.heard("run_resumed", "r1.1.0.1.0")
+        grove.go()
+
+    report = await grove.beside(act)
+    assert report.output == "completed: completed: done"
+    assert whys(grove, "r1.1.0.1.0") == ["start", "resume"]
+    assert billed_twice(grove) == []
+
+
 @played
 async def test_parent_and_child_may_die_at_once(grove: Grove) -> None:
     """Whichever death is seen first, both go on."""
@@ -187,13 +206,31 @@ async def test_a_tree_survives_its_zygote(grove: Grove) -> None:
 
     async def act() -> None:
         await grove.heard("tool_progress")
-        grove.kill_zygote()
+        os.kill(grove.zygote_pid(), signal.SIGKILL)
         await grove.heard("run_resumed", "r1.1.0.1.0")
         grove.go()
 
     report = await grove.beside(act)
     assert report.output == "completed: completed: done"
     assert billed_twice(grove) == []
+
+
+@pytest.mark.slow
+@played
+async def test_a_run_starts_although_the_zygote_dies_in_its_birth(grove: Grove) -> None:
+    """Nothing of it was there yet, so it is simply started by the next one."""
+    grove.family(1)
+    await grove.config()
+    os.kill(grove.zygote_pid(), signal.SIGSTOP)
+
+    async def act() -> None:
+        while not grove.births():  # noqa: ASYNC110  # no other sign
+            await trio.sleep(0.005)
+        os.kill(grove.zygote_pid(), signal.SIGKILL)
+
+    report = await grove.beside(act)
+    assert report.status == "completed"
+    assert whys(grove, "r1") == ["start"]
 
 
 @pytest.mark.slow

@@ -90,13 +90,14 @@ async def test_a_stop_reaches_requests_in_flight(grove: Grove) -> None:
 
 @played
 async def test_a_deadline_of_the_root_stops_its_tree(grove: Grove) -> None:
-    """Each generation is told by its parent, and says so."""
+    """What is below it says that its parent stopped it, and why."""
     grove.chain([Call("dawdle"), Say("never")], "dawdle", lead_deadline_s=0.4)
     await grove.run()
     assert cancelled(grove, "r1") == Cancelled("the deadline of 0.4 s is reached", "deadline")
-    assert cancelled(grove, CHAIN[1]) == Cancelled("its parent has reached its deadline", "parent")
-    reason = "its parent stops: its parent has reached its deadline"
-    assert cancelled(grove, CHAIN[2]) == Cancelled(reason, "parent")
+    for run_id in CHAIN[1:]:
+        assert cancelled(grove, run_id) == Cancelled(
+            "its parent has reached its deadline", "parent"
+        )
     check_quiet(grove)
 
 
@@ -144,6 +145,25 @@ async def test_a_cancelled_program_stops_its_tree(grove: Grove) -> None:
     assert scope.cancelled_caught
     for run_id in CHAIN:
         assert cancelled(grove, run_id) == Cancelled("cancelled by the program", "program")
+    check_quiet(grove)
+
+
+@played
+async def test_a_stop_in_the_middle_ends_what_is_below_it(grove: Grove) -> None:
+    """The run above goes on, and the runs below are stopped for the same reason by the same."""
+    grove.chain([Call("dawdle"), Say("never")], "dawdle")
+
+    async def act() -> None:
+        await grove.heard("tool_progress")
+        run_dir = grove.supervisor.state_dir.run_dir("r1")
+        request = StopRequest(CHAIN[1], "too dear", "boss")
+        assert await trio.to_thread.run_sync(ask_socket, run_dir, request)
+
+    report = await grove.beside(act)
+    assert report.status == "completed"
+    for run_id in CHAIN[1:]:
+        assert cancelled(grove, run_id) == Cancelled("too dear", "boss")
+    assert "too dear" in grove.results("r1")[0]
     check_quiet(grove)
 
 
