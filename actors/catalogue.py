@@ -112,10 +112,13 @@ def _add(tools: dict[str, Tool], one: Tool) -> None:
     """Add a tool; the same object again, imported by another module, is no second one."""
     other = tools.setdefault(one.name, one)
     if other is not one:
-        raise CatalogueError(
-            f"two tools are named {one.name}: one in {other.function.__module__}"
-            f" and one in {one.function.__module__}"
-        )
+        raise CatalogueError(f"two tools are named {one.name}: {_origin(other)} and {_origin(one)}")
+
+
+def _origin(one: Tool) -> str:
+    if one.agent:
+        return f"[tools.{one.name}] with the agent {one.agent}"
+    return f"one in {one.function.__module__}"
 
 
 def _import(module: str, spec: ToolsSpec) -> ModuleType:

@@ -37,6 +37,12 @@ class LiveRun(msgspec.Struct):
     """The tools that run now: name, and arguments or the last label."""
 
     @property
+    def order(self) -> list[int]:
+        """What sorts runs as ``ps`` does: a child behind its parent, and before the next one."""
+        parts = self.run_id.split(".")[1:]
+        return [int(part[:9]) if part.isdecimal() else 0 for part in parts]
+
+    @property
     def name(self) -> str:
         """What comes after the root's name; empty for the root itself."""
         _, dot, rest = self.run_id.partition(".")

@@ -220,7 +220,7 @@ class Progress:
     def _block(self) -> list[str]:
         """What is going on: the root's tool, a line for each child under way, and the totals."""
         tree, now, width = self._tree, self._clock(), self._screen.width - 1
-        live = [run for run in tree.children if run.status is None]
+        live = sorted((r for r in tree.children if r.status is None), key=lambda run: run.order)
         lines: list[str] = []
         root = tree.root
         if root and root.status is None and (root.calls or not live):

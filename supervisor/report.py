@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from actors.journal import JournalError
 from actors.money import usd
 from actors.outcome import Outcome, Status
 from actors.state import State
@@ -63,17 +64,26 @@ class Report(msgspec.Struct, frozen=True):
 def tree_report(state_dir: StateDir, run_id: str) -> Report:
     """The report of a run and of everything below it, each from its own journal.
 
-    Raises JournalError when a journal of the tree cannot be read.
+    Of a run below whose journal cannot be read, the report is an ``error`` without a status: it
+    takes no answer away from those above it. Raises JournalError when the run's own cannot.
     """
-    states = {name: state_dir.state(name) for name in (run_id, *state_dir.below(run_id))}
-    return _with_children(run_id, states)
+    states = {run_id: state_dir.state(run_id)}
+    damaged: dict[str, str] = {}
+    for name in state_dir.below(run_id):
+        try:
+            states[name] = state_dir.state(name)
+        except JournalError as error:
+            states[name], damaged[name] = State(), str(error)
+    return _with_children(run_id, states, damaged)
 
 
-def _with_children(run_id: str, states: dict[str, State]) -> Report:
+def _with_children(run_id: str, states: dict[str, State], damaged: dict[str, str]) -> Report:
     depth = run_id.count(".") + 2
     names = [n for n in states if n.startswith(f"{run_id}.") and n.count(".") == depth]
-    children = tuple(_with_children(name, states) for name in names)
+    children = tuple(_with_children(name, states, damaged) for name in names)
     own = report(run_id, states[run_id])
+    if run_id in damaged:
+        own = msgspec.structs.replace(own, error=damaged[run_id])
     sums = [own.tree, *(child.tree for child in children)]
     tree = Totals(
         runs=sum(t.runs for t in sums),

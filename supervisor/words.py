@@ -78,6 +78,7 @@ def ending(report: Report, style: Style) -> str:
     line = f"{colour(style, status)}  {style.dim(amounts)}"
     if report.children:
         line += f"\n  {style.dim(_tree(report.tree))}"
+        line += "".join(f"\n  {style.red(visible(words))}" for words in _unreadable(report))
     why = reason(report)
     return f"{line}\n  {visible(why)}" if why else line
 
@@ -90,6 +91,12 @@ def _tree(tree: Totals) -> str:
         f"with its children {count(tree.runs, 'run')}, {count(tree.turns, 'turn')}, "
         f"{count(tree.tool_runs, 'tool run')}, {money(tree.cost_usd)}{more}"
     )
+
+
+def _unreadable(report: Report) -> list[str]:
+    """What is wrong with runs below, which are in no sum."""
+    found = [f"{c.run_id}: {c.error}" for c in report.children if c.status is None and c.error]
+    return found + [words for child in report.children for words in _unreadable(child)]
 
 
 def reason(report: Report) -> str | None:

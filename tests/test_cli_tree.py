@@ -10,6 +10,8 @@ import trio
 from grove import Grove, fan, played
 
 from actors.events import ApprovalGiven, Finished, Opened, UserMessage
+from actors.journal import JOURNAL
+from actors.outcome import ORPHANED
 from actors.testing.scripts import Call, Conversation, Say
 from supervisor.cli import main
 
@@ -119,6 +121,40 @@ def test_ps_shows_the_tree_with_what_each_run_waits_for(waiting: Grove, exeunt: 
     (row,) = exeunt("ps", "r1", "--json")[1]
     assert row["interruption"] == "approval"
     assert [child["run_id"] for child in row["children"]] == ["r1.1.0", "r1.1.1"]
+
+
+def test_ps_tells_a_tree_that_nobody_stopped_from_one_that_somebody_did(
+    grove: Grove, exeunt: Exeunt
+) -> None:
+    """When its supervisor is gone, a resume goes on with all that was under way."""
+    grove.family(1, [Call("pause"), Say("done")], "pause")
+
+    async def abandoned() -> None:
+        grove.nursery.start_soon(functools.partial(perform, grove))
+        await grove.heard("tool_progress")
+        for child in grove.supervisor.children():
+            child.stop("the supervisor is gone", ORPHANED)
+        await grove.heard("run_stopped", "r1")
+
+    grove.play(abandoned)
+    assert exeunt("ps", "r1")[1].count("interrupted (orphaned)") == 2
+
+
+def test_a_damaged_child_takes_no_answer_away(grove: Grove, exeunt: Exeunt) -> None:
+    """What is wrong with it is told beside the ending of its root, and in the result."""
+    grove.family(2)
+    grove.play(functools.partial(perform, grove))
+    journal = grove.folder / "state" / "runs" / "r1.1.0" / JOURNAL
+    data = bytearray(journal.read_bytes())
+    data[100] ^= 0xFF
+    journal.write_bytes(data)
+    code, found, told = exeunt("resume", "r1", "--json")
+    assert (code, found["status"], found["tree"]["runs"]) == (0, "completed", 3)
+    assert [child["status"] for child in found["children"]] == [None, "completed"]
+    assert "is damaged at byte" in found["children"][0]["error"]
+    assert "r1.1.0: " in told
+    assert exeunt("show", "r1")[0] == 0
+    assert "2 completed, 1 damaged" in exeunt("ps", "r1")[1]
 
 
 def test_show_names_the_children_and_what_the_tree_came_to(waiting: Grove, exeunt: Exeunt) -> None:

@@ -205,6 +205,18 @@ def test_the_block_has_a_line_for_each_child_under_way_and_the_totals(terminal: 
     ]
 
 
+def test_the_block_has_the_order_of_the_tree(terminal: Terminal) -> None:
+    """A child stands behind its parent, however late it was heard of."""
+    progress = Progress(terminal, Clock())
+    names = ("r1.1.10", "r1.1.2", "r1.1.0", "r1.1.2.1.1", "r1.1.2.1.0")
+    for name in names:
+        show(progress, "turn", name, **TURN)
+    terminal.take()
+    progress.draw()
+    shown = [line.split()[0] for line in terminal.take().split("\n")[:5]]
+    assert [name.split("[")[-1] for name in shown][1:] == [".1.2", ".1.2.1.0", ".1.2.1.1", ".1.10"]
+
+
 def test_a_tree_of_many_children_fits_on_the_screen(terminal: Terminal) -> None:
     """So many lines and no more; who has none is counted, and so are endings that are alike."""
     clock = Clock()

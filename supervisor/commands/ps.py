@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from actors.money import usd
-from actors.outcome import Status
+from actors.outcome import ORPHANED, Cancelled, Status
 from actors.state import State
 from supervisor import output
 from supervisor.standing import Standing, parent_of, standing_of, tree_ids
@@ -36,7 +36,8 @@ class Row(msgspec.Struct, omit_defaults=True):
     pid: int | None
     children: list[Any]
     interruption: str | None = None
-    """Of an interrupted run the type of its interruption, such as approval or cancelled."""
+    """Of an interrupted run the type of its interruption, such as approval or cancelled; orphaned
+    when nobody stopped it, and a resume goes on with all that was under way."""
     error: str | None = None
 
 
@@ -77,9 +78,13 @@ def row_of(standing: Standing) -> Row:
 
 
 def _interruption(state: State) -> str | None:
-    why = state.outcome.interruption if state.outcome else None
-    interrupted = state.outcome and state.outcome.status is Status.INTERRUPTED
-    return str(msgspec.to_builtins(why)["type"]) if why and interrupted else None
+    outcome = state.outcome
+    if outcome is None or outcome.status is not Status.INTERRUPTED:
+        return None
+    why = outcome.interruption
+    if isinstance(why, Cancelled) and why.who == ORPHANED:
+        return ORPHANED
+    return str(msgspec.to_builtins(why)["type"]) if why else None
 
 
 def tree(rows: list[Row]) -> list[Row]:
