@@ -221,6 +221,21 @@ def test_a_supervisor_that_was_killed_is_replaced_by_resume(place: Place) -> Non
     assert (found["status"], found["turns"]) == ("completed", 2)
 
 
+def test_a_tree_whose_supervisor_was_killed_is_replaced_by_resume(place: Place) -> None:
+    """Lead and researchers go on where they were, and the result has all of them."""
+    running = place.start("run", *place.config("research"), "--run-id", "r1")
+    assert running.stderr
+    read_until(running.stderr, ".1.0  turn 1")
+    running.kill()
+    running.communicate(timeout=SECONDS_MAX)
+    found = place.json("resume", "r1")
+    assert found["output"].startswith("8 of 8 questions came back answered; 8 found")
+    assert found["tree"]["runs"] == 9
+    assert [child["run_id"] for child in found["children"]] == [f"r1.1.{n}" for n in range(8)]
+    assert {child["status"] for child in found["children"]} == {"completed"}
+    assert {child["turns"] for child in found["children"]} == {3}
+
+
 def test_stop_from_another_terminal(place: Place) -> None:
     """Stop waits for the ending, run tells it, and whoever follows the trace comes to its end."""
     running = place.scanning("r1")
