@@ -60,6 +60,7 @@ def check_tree(home: Home, kills: int, reference: Ended | None = None) -> Ended:
     states = {name: fold(events) for name, events in books.items()}
     bills = home.bills()
     for name, state in states.items():
+        ended = state.outcome is not None or not _given_up(states, name)
         evidence = Evidence(
             run_dir=state_dir.run_dir(name),
             crashes=kills,
@@ -67,7 +68,7 @@ def check_tree(home: Home, kills: int, reference: Ended | None = None) -> Ended:
             effects=_effects(home, name, state),
         )
         try:
-            check_run(evidence)
+            check_run(evidence, ended=ended)
             _check_starts(books[name])
         except AssertionError as broken:
             raise type(broken)(f"run {home.short(name)}: {broken}") from broken
@@ -76,6 +77,19 @@ def check_tree(home: Home, kills: int, reference: Ended | None = None) -> Ended:
     if reference:
         _check_like(ended, reference)
     return ended
+
+
+def _given_up(states: dict[str, State], name: str) -> bool:
+    """Whether a child's parent was told that it failed, when its own disk could not record it."""
+    parent, ref = _parent(name)
+    call = {one.ref: one for one in _calls(states[parent])}.get(ref) if parent in states else None
+    return bool(call and call.result and call.result.outcome is ResultKind.ERROR)
+
+
+def _parent(name: str) -> tuple[str, str]:
+    """The parent of a run and the call that it answers; two empty texts for a root."""
+    parts = name.split(".")
+    return (".".join(parts[:-2]), ".".join(parts[-2:])) if len(parts) > 2 else ("", "")
 
 
 def _calls(state: State) -> list[Call]:
@@ -115,13 +129,12 @@ def _check_starts(events: list[AnyEvent]) -> None:
 def _check_children(states: dict[str, State]) -> None:
     """I9: each run below is the child of a call, and its parent counted its money once."""
     for name, state in states.items():
-        parent, _, rest = name.rpartition(".")
-        parent, _, turn = parent.rpartition(".")
+        parent, ref = _parent(name)
         if parent:
             words = f"{name} is the child of no call"
             hold(parent in states, "I9", words)
             calls = {call.ref: call for call in _calls(states[parent])}
-            call = calls.get(f"{turn}.{rest}")
+            call = calls.get(ref)
             hold(call is not None and call.is_child, "I9", words)
         children = [call for call in _calls(state) if call.is_child and call.result]
         for call in children:
@@ -145,7 +158,7 @@ def _ended(home: Home, states: dict[str, State]) -> Ended:
     doubts: list[Doubt] = []
     tools: dict[str, str] = {}
     short: list[str] = []
-    unlike = False
+    unlike = any(state.outcome is None for state in states.values())
     for name, state in states.items():
         if state.outcome and state.outcome.status is Status.MAX_BUDGET:
             short.append(state.agent)

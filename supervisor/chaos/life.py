@@ -173,6 +173,17 @@ def left_behind(seconds: float) -> list[int]:
         select.select([], [], [], 0.002)
 
 
+def kill_left_behind(seconds: float) -> bool:
+    """Kill whatever lives have left to us, and what that leaves; False when something is left."""
+    deadline = time.monotonic() + seconds
+    # Each kill may hand us the children of the killed.
+    while left := left_behind(0.01):
+        send(left, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return False
+    return True
+
+
 def descendants(pid: int) -> list[int]:
     """A process's children, theirs, and so on."""
     found = [pid]

@@ -12,14 +12,23 @@ import trio
 from actors.outcome import Approval, InDoubt, Interruption
 from actors.verdict import Verdict, VerdictRefused, record_verdict
 from supervisor.chaos.check import Doubt, Ended, check_tree
-from supervisor.chaos.life import Heard, Life, begin, descendants, left_behind, name_of, send
+from supervisor.chaos.life import (
+    Heard,
+    Life,
+    begin,
+    descendants,
+    kill_left_behind,
+    left_behind,
+    name_of,
+    send,
+)
 from supervisor.chaos.plan import (
     BYTES,
     FREEZE,
-    FREEZE_KILL,
     KILL,
     ROOT,
     SUPERVISOR,
+    TREE,
     ZYGOTE,
     Plan,
     Strike,
@@ -33,6 +42,7 @@ LIVES_MAX = 40
 ROUND_SECONDS_MAX = 120.0
 GONE_SECONDS = 8.0
 """How long after its supervisor the last process of a tree may go."""
+KILLED_SECONDS = 2.0
 FROZEN_SECONDS = 0.15
 _POLL_SECONDS = 0.0005
 _IDLE_SECONDS = 0.05
@@ -77,14 +87,13 @@ def perform(
     ended, failure = None, ""
     try:
         under_way.to_the_end()
-        ended = check_tree(home, under_way.kills, reference)
+        ended = check_tree(home, under_way.kills + world.crashes, reference)
     except AssertionError as broken:
         failure = str(broken)
     except Exception:  # whatever a broken tree makes the checks meet is told, and not raised
         failure = traceback.format_exc()
     finally:
-        send(left_behind(0), signal.SIGKILL)
-        left_behind(1.0)
+        kill_left_behind(KILLED_SECONDS)
     if not failure and not keep:
         home.remove()
     return Round(
@@ -113,8 +122,10 @@ class UnderWay:
         self._strikes = [*plan.strikes]
         self._heard: Counter[tuple[str, str]] = Counter()
         self._deadline = time.monotonic() + ROUND_SECONDS_MAX
+        self._killed: set[str] = set()
+        """Who was killed in the present life."""
         self._unswept = False
-        """The supervisor and its zygote were killed at once, so nobody swept their tools."""
+        """Supervisor and zygote of one life were killed, so nobody may have swept their tools."""
 
     def to_the_end(self) -> Report:
         """Go on until the root has an ending that no resume changes; raises Stuck."""
@@ -127,6 +138,7 @@ class UnderWay:
                 self._home.prepare,
             )
             self.lives += 1
+            self._killed.clear()
             self._watch(life)
             self._clear_up()
             end = life.end
@@ -144,7 +156,9 @@ class UnderWay:
         if found.status is None:
             return False
         outcome = self._state_dir.state(self._home.run_id).outcome
-        why = outcome.interruption if outcome else None
+        if outcome is None:
+            return False  # It could not be recorded, on a full disk for instance.
+        why = outcome.interruption
         if isinstance(why, Approval | InDoubt):
             self._answer(why)
             return False
@@ -168,8 +182,7 @@ class UnderWay:
         """Whether a refusal is the right thing: a tool that nobody swept still holds the run."""
         if not self._unswept or "still running" not in words:
             return False
-        send(left_behind(0), signal.SIGKILL)
-        return not left_behind(1.0)
+        return kill_left_behind(KILLED_SECONDS)
 
     def _clear_up(self) -> None:
         """After a supervisor: everything of its tree must go, all by itself."""
@@ -228,10 +241,11 @@ class UnderWay:
             send(pids, signal.SIGCONT)
             return
         self.kills += 1
-        if victims.get(SUPERVISOR) and victims.get(ZYGOTE):
+        self._killed |= {word for word, found in victims.items() if found}
+        # Of a whole tree too: a tool that starts just now is not among those that were found.
+        if self._killed & {TREE} or self._killed >= {SUPERVISOR, ZYGOTE}:
             self._unswept = True
         send(pids, signal.SIGKILL)
-        assert strike.action in (KILL, FREEZE_KILL)
 
     def _pids(self, life: Life, strike: Strike, word: str) -> list[int]:
         match word:

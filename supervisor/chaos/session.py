@@ -52,6 +52,10 @@ class Session:
 
         yield from perform_all(work, range(len(plans)), workers)
 
+    def home(self) -> Home:
+        """The folder of one more round, to be made and filled by the caller."""
+        return Home(self._world, next(self._ids))
+
     def _undisturbed(self) -> Home:
         run_id = next(self._ids)
         (found,) = perform_all(lambda _: perform(self._world, Plan(), run_id, keep=True), [0])
@@ -70,9 +74,10 @@ def open_session(
     folder: Path,
     *,
     prepare: Callable[[Path], None] | None = None,
+    crashes: int = 0,
     effects: Callable[[Path, str], list[Effect]] | None = None,
 ) -> Generator[Session]:
-    """A session in a folder that exists; ``prepare`` and ``effects`` are those of ``World``.
+    """A session in a folder that exists; the other arguments are those of ``World``.
 
     Raises ConfigError, NoReference.
     """
@@ -80,8 +85,16 @@ def open_session(
     bills = folder / "bills"
     bills.touch()
     with served(config, bills) as placed:
-        world = World(folder=folder, config=placed, bills=bills, prepare=prepare, effects=effects)
-        yield Session(world)
+        yield Session(
+            World(
+                folder=folder,
+                config=placed,
+                bills=bills,
+                prepare=prepare,
+                crashes=crashes,
+                effects=effects,
+            )
+        )
 
 
 def _boundaries(home: Home) -> list[Boundary]:

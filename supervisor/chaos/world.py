@@ -35,6 +35,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     bills: Path
     prepare: Callable[[Path], None] | None = None
     """Called in each life with the round's folder, before anything else."""
+    crashes: int = 0
+    """How often each run may fail by what ``prepare`` does."""
     effects: Callable[[Path, str], list[Effect]] | None = None
     """Reads what the tools of a run did to the world, given the round's folder and the run id."""
 

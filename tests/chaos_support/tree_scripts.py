@@ -32,3 +32,7 @@ _in_turn(
     (Call("put", {"text": "a cairn"}),),
     (Call("pay", {"amount": 7}),),
 )
+_in_turn("hammering_scout", (Call("hammer", {"seconds": 0.15}),), (Call("pay", {"amount": 7}),))
+_in_turn("daemons", (Call("daemonise"),), (Call("put", {"text": "a cairn"}),))
+_in_turn("wedged_scout", (Call("look", {"place": "the door"}),), (Call("wedge"),))
+_in_turn("hog", (Call("look", {"place": "the sty"}),), (Call("hog"),))
