@@ -32,6 +32,10 @@ AMOUNT_MAX = 31_536_000.0
 
 _DESCRIPTION = "Runs research agents as a tree of processes; every run is its journal."
 _EPILOG = "exeunt VERB --help explains a verb."
+_CHAOS = (
+    "The model is a script and the files are a copy, but tools really run, in every round. Calls "
+    "that need approval are approved. exit codes: 0 promises kept, 1 broken, 2 usage or config"
+)
 _EXIT_CODES = (
     "exit codes: 0 completed, 1 failed, 2 usage or configuration error, 3 max_turns_exceeded, "
     "4 budget_exceeded, 5 interrupted (approval or in doubt), 6 interrupted (cancelled)"
@@ -148,6 +152,7 @@ def parser() -> argparse.ArgumentParser:
     _add_performing(verb)
     _add_looking(verb)
     _add_serving(verb)
+    _add_chaos(verb)
     return top
 
 
@@ -156,17 +161,9 @@ _Verb = Callable[..., argparse.ArgumentParser]
 
 def _add_performing(verb: _Verb) -> None:
     run = verb("run", "run:run", "start a run and follow it to its end", _EXIT_CODES)
-    run.add_argument("config", metavar="CONFIG", help="a TOML file")
+    _config_arguments(run)
     run.add_argument("--task", metavar="T", help="what the agent is asked, instead of run.task")
     run.add_argument("--run-id", metavar="ID", help="the run's name; a short one is made up")
-    run.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        dest="sets",
-        action="append",
-        default=[],
-        help="change a key of the configuration, like agents.lead.limits.max_turns=8",
-    )
     resume = verb("resume", "run:resume", "go on with a run from disk", _EXIT_CODES)
     _run_argument(resume)
     resume.add_argument("--max-turns", metavar="N", type=_count, help="a new turn cap")
@@ -235,6 +232,22 @@ def _add_serving(verb: _Verb) -> None:
     completion = verb("completion", "completion:completion", "print completions for a shell")
     completion.add_argument(
         "shell", metavar="SHELL", choices=("bash", "zsh", "tcsh"), help="bash, zsh or tcsh"
+    )
+
+
+def _add_chaos(verb: _Verb) -> None:
+    chaos = verb("chaos", "chaos:chaos", "kill a part of a tree, again and again", _CHAOS)
+    _config_arguments(chaos)
+    chaos.add_argument("--kills", metavar="N", type=_count, default=20, help="rounds; default 20")
+    chaos.add_argument("--seed", metavar="S", type=_count_or_zero, help="the same plans again")
+    chaos.add_argument("--plan", metavar="P", dest="plans", action="append", help="this instead")
+
+
+def _config_arguments(made: argparse.ArgumentParser) -> None:
+    made.add_argument("config", metavar="CONFIG", help="a TOML file")
+    words = "change a key of the configuration, like agents.lead.limits.max_turns=8"
+    made.add_argument(
+        "--set", metavar="KEY=VALUE", dest="sets", action="append", default=[], help=words
     )
 
 

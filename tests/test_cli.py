@@ -14,7 +14,7 @@ from supervisor.cli import main, parse, parser
 from supervisor.commands import UsageError
 
 VERBS = (
-    "run resume approve reject stop tell ps show trace provider doctor completion".split()  # noqa: SIM905
+    "run resume approve reject stop tell ps show trace provider chaos doctor completion".split()  # noqa: SIM905
 )
 
 
@@ -37,7 +37,7 @@ def test_help_and_version_go_to_standard_output(capsys: pytest.CaptureFixture[st
         main(["--help"])
     shown = capsys.readouterr().out
     assert all(f"    {verb} " in shown for verb in VERBS)
-    assert "chaos" not in shown
+    assert "watch" not in shown
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out.startswith("exeunt 0.")

@@ -36,12 +36,14 @@ def chaos(args: argparse.Namespace) -> int:
         restart_marked()
     config = load_config(args.config, args.sets)
     config.run_spec()
+    chosen = _chosen(args.plans or ())
     seed: int = secrets.randbelow(1 << 32) if args.seed is None else args.seed
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="exeunt-chaos-") as folder:
         try:
             with open_session(config, Path(folder)) as session:
-                rounds = _rounds(session, _plans(session, args, seed))
+                rng = random.Random(seed)
+                rounds = _rounds(session, chosen or draw(session.boundaries, args.kills, rng))
         except NoReference as error:
             raise UsageError(str(error)) from None
         found = findings(
@@ -58,13 +60,11 @@ def chaos(args: argparse.Namespace) -> int:
     return 0 if found.ok else EXIT_BROKEN
 
 
-def _plans(session: Session, args: argparse.Namespace, seed: int) -> list[Plan]:
+def _chosen(plans: Sequence[str]) -> list[Plan]:
     try:
-        if args.plan:
-            return [parse(args.plan)]
+        return [parse(plan) for plan in plans]
     except PlanError as error:
         raise UsageError(f"--plan: {error}") from None
-    return draw(session.boundaries, args.kills, random.Random(seed))
 
 
 def _rounds(session: Session, plans: Sequence[Plan]) -> list[Round]:

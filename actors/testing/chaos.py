@@ -1,0 +1,75 @@
+"""Chaos sessions from a test: what the pytest fixture ``exeunt_chaos`` gives.
+
+A session runs in a process of its own, so it does not matter what the test's process has loaded,
+which threads it has, or whether it is inside of trio or asyncio.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from actors.custodian import BLANK, MARKER
+from actors.testing.chaos_report import ChaosReport
+
+KILLS = 10
+SECONDS_MAX = 600.0
+SEED_VARIABLE = "EXEUNT_SEED"
+"""The environment variable with the seed of all sessions that name none."""
+
+
+class ChaosFailed(Exception):
+    """The session could not be held: the configuration is wrong, or the tree fails undisturbed."""
+
+
+class Chaos:
+    """Holds chaos sessions; what the fixture ``exeunt_chaos`` gives a test."""
+
+    def __call__(
+        self,
+        config: str | os.PathLike[str],
+        *,
+        kills: int = KILLS,
+        seed: int | None = None,
+        plans: Sequence[str] = (),
+        sets: Sequence[str] = (),
+        seconds_max: float = SECONDS_MAX,
+    ) -> ChaosReport:
+        """Strike the tree of a configuration, and return what came of it.
+
+        Args:
+            config: a TOML file with a scripted provider.
+            kills: rounds, each with strikes at another boundary.
+            seed: decides which; ``EXEUNT_SEED``, or a new one, when not given.
+            plans: what to strike instead, each as a report prints it: for instance
+                ``kill/actor/1.0/turn/2/0`` is SIGKILL to the actor of the run behind call 1.0,
+                right after its second turn.
+            sets: changes of the configuration, as ``KEY=VALUE``.
+            seconds_max: how long all of it may take.
+
+        Raises:
+            ChaosFailed: in words.
+            subprocess.TimeoutExpired: it took longer.
+        """
+        if seed is None and os.environ.get(SEED_VARIABLE):
+            seed = int(os.environ[SEED_VARIABLE])
+        # By name: the supervisor stands above this package, and a process needs no import.
+        command = [sys.executable, "-P", "-m", "supervisor", "chaos", os.fspath(config), "--json"]
+        command += [f"--kills={kills}"]
+        command += [f"--seed={seed}"] if seed is not None else []
+        command += [f"--plan={plan}" for plan in plans]
+        command += [f"--set={option}" for option in sets]
+        done = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            env={**os.environ, MARKER: BLANK},
+            timeout=seconds_max,
+        )
+        if done.returncode not in (0, 1):
+            raise ChaosFailed(done.stderr.decode("utf-8", "replace").strip())
+        # Shown by pytest when the test fails.
+        print(done.stderr.decode("utf-8", "replace"))  # noqa: T201
+        return msgspec.json.decode(done.stdout, type=ChaosReport)

@@ -1,0 +1,93 @@
+"""``exeunt chaos``: its plans, its report, and a session as users hold one."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from actors.testing.chaos import Chaos, ChaosFailed
+from supervisor.chaos.plan import (
+    VICTIMS,
+    Boundary,
+    Plan,
+    PlanError,
+    Strike,
+    draw,
+    every,
+    parse,
+)
+
+CONFIGS = Path(__file__).parent.parent / "configs"
+BOUNDARIES = [Boundary("root", "turn", n) for n in (1, 2, 3)] + [Boundary("2.0", "bytes", 700)]
+
+
+def test_a_plan_is_read_back_as_it_was_written() -> None:
+    """Whatever was drawn can be typed again, to the tenth of a millisecond."""
+    for plan in draw(BOUNDARIES, 200, random.Random(1)):
+        assert parse(str(plan)) == plan
+
+
+def test_a_seed_draws_the_same_plans() -> None:
+    """In whichever order the boundaries were seen."""
+    one = draw(BOUNDARIES, 50, random.Random(7))
+    assert one == draw(reversed(BOUNDARIES), 50, random.Random(7))
+    assert one != draw(BOUNDARIES, 50, random.Random(8))
+
+
+def test_plans_reach_every_boundary_and_every_kind_of_victim() -> None:
+    """Boundaries come again only when all were used."""
+    firsts = [plan.strikes[0] for plan in draw(BOUNDARIES, 36, random.Random(3))]
+    assert {strike.boundary for strike in firsts[:4]} == set(BOUNDARIES)
+    assert {strike.victims for strike in firsts[: len(VICTIMS)]} == set(VICTIMS)
+    assert len(set(every(BOUNDARIES))) == len(BOUNDARIES) * len(VICTIMS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "kill",
+        "kill/nobody/root/turn/1/0",
+        "kill/actor/2/turn/1/0",
+        "hug/actor/root/turn/1/0",
+        "kill/actor/root/turn/1/0,",
+        "kill/actor/root/turn/1/-3",
+    ],
+)
+def test_a_text_that_is_no_plan_is_refused(text: str) -> None:
+    """In words that show one."""
+    with pytest.raises(PlanError, match="one looks like kill/supervisor/root/turn"):
+        parse(text)
+
+
+def test_a_strike_is_written_with_everything_that_it_is() -> None:
+    """Action, victims, run, event, number, delay."""
+    strike = Strike("freeze-kill", ("actor", "zygote"), Boundary("2.0", "tool_start", 3), 1.5)
+    assert str(Plan((strike, strike))) == ",".join(
+        ["freeze-kill/actor+zygote/2.0/tool_start/3/1.5"] * 2
+    )
+
+
+@pytest.mark.chaos
+def test_a_session_reports_what_it_did() -> None:
+    """Rounds, boundaries, ending, and the tools that cannot be repeated."""
+    report = Chaos()(CONFIGS / "destructive.toml", kills=4, seed=5)
+    assert report.ok, report
+    assert (report.kills, report.seed, report.runs) == (4, 5, 1)
+    assert report.status == "completed"
+    assert report.repeatable
+    assert report.boundaries > 20
+    assert [tool.tool for tool in report.unsafe_tools] == ["delete_file"]
+    assert "is a plain write, so it is never run twice" in report.unsafe_tools[0].words
+
+
+@pytest.mark.chaos
+def test_what_cannot_be_tried_is_refused_in_words(tmp_path: Path) -> None:
+    """A real provider would be paid for every round; a plan must be one."""
+    served = ("provider.kind=openai", "provider.base_url=http://127.0.0.1:9/v1")
+    with pytest.raises(ChaosFailed, match=r"provider\.kind: chaos needs a scripted provider"):
+        Chaos()(CONFIGS / "plan.toml", sets=(*served, "provider.model=m"))
+    with pytest.raises(ChaosFailed, match="'x' is no strike of a plan"):
+        Chaos()(CONFIGS / "plan.toml", plans=["x"])
+    with pytest.raises(ChaosFailed, match=r"no-such\.toml"):
+        Chaos()(tmp_path / "no-such.toml")
