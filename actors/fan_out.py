@@ -31,12 +31,12 @@ class FanOut:
                 await self._slots.acquire_on_behalf_of(ref)
                 # Asked again at the last moment: by now others may have failed alike, or have
                 # spent what there was.
-                if ref not in new or await self._start(run, len(new) - new.index(ref)):
+                if ref not in new or self._start(run, len(new) - new.index(ref)):
                     nursery.start_soon(self._child, run)
                 else:
                     self._slots.release_on_behalf_of(ref)
 
-    async def _start(self, run: Run, waiting: int) -> bool:
+    def _start(self, run: Run, waiting: int) -> bool:
         """Record that a child starts and what it may spend, or why it does not start."""
         state, tool, ref = self._record.state, run.tool, run.call.ref
         reserve = reserve_nusd(state, tool, waiting)
@@ -45,7 +45,7 @@ class FanOut:
             words = "not run: what the budget has left is too little for so many children"
         if words:
             refused = Finished(ref=ref, outcome=ResultKind.ERROR, content=words)
-            await self._record.add(refused)
+            self._record.write(refused)
             return False
         started = Started(
             ref=ref,
@@ -57,13 +57,15 @@ class FanOut:
             agent=tool.agent,
             reserve_nusd=reserve or 0,
         )
-        await self._record.add(started, barrier=True)
+        self._record.write(started)
         return True
 
     async def _child(self, run: Run) -> None:
         """See the run behind a call to its end; the parent reads only its report."""
         call, question = run.call, str(run.arguments.values["question"])
         try:
+            # What is reserved is on the disk first; for children that start together, in one go.
+            await self._record.journal.sync()
             report = await self._children.run(
                 call.ref, run.tool.agent, question, call.reserve_nusd or None
             )
