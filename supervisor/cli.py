@@ -240,6 +240,7 @@ def _add_chaos(verb: _Verb) -> None:
     _config_arguments(chaos)
     chaos.add_argument("--kills", metavar="N", type=_count, default=20, help="rounds; default 20")
     chaos.add_argument("--seed", metavar="S", type=_count_or_zero, help="the same plans again")
+    chaos.add_argument("--recorded", metavar="RUN", help="a real run, whose replies are replayed")
     chaos.add_argument("--plan", metavar="P", dest="plans", action="append", help="this instead")
 
 

@@ -2,10 +2,15 @@
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from actors.testing.chaos import Chaos, ChaosFailed
+from actors.testing.chaos_report import Failure
+from supervisor.chaos.check import Doubt, Ended
+from supervisor.chaos.findings import findings
 from supervisor.chaos.plan import (
     VICTIMS,
     Boundary,
@@ -16,6 +21,9 @@ from supervisor.chaos.plan import (
     every,
     parse,
 )
+from supervisor.chaos.round import Round
+from supervisor.chaos.session import Session
+from supervisor.cli import main
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 BOUNDARIES = [Boundary("root", "turn", n) for n in (1, 2, 3)] + [Boundary("2.0", "bytes", 700)]
@@ -85,9 +93,45 @@ def test_a_session_reports_what_it_did() -> None:
 def test_what_cannot_be_tried_is_refused_in_words(tmp_path: Path) -> None:
     """A real provider would be paid for every round; a plan must be one."""
     served = ("provider.kind=openai", "provider.base_url=http://127.0.0.1:9/v1")
-    with pytest.raises(ChaosFailed, match=r"provider\.kind: chaos needs a scripted provider"):
+    with pytest.raises(ChaosFailed, match=r"provider\.kind: each round would ask"):
         Chaos()(CONFIGS / "plan.toml", sets=(*served, "provider.model=m"))
     with pytest.raises(ChaosFailed, match="'x' is no strike of a plan"):
         Chaos()(CONFIGS / "plan.toml", plans=["x"])
     with pytest.raises(ChaosFailed, match=r"no-such\.toml"):
         Chaos()(tmp_path / "no-such.toml")
+
+
+@pytest.mark.chaos
+def test_a_real_run_is_replayed(tmp_path: Path) -> None:
+    """Its replies stand in its journals, so nobody is asked or paid again."""
+    state = ["--state-dir", str(tmp_path / "state"), "--json"]
+    config = str(CONFIGS / "research.toml")
+    task = "Ask 2 questions."
+    assert main(["run", config, "--run-id", "once", "--task", task, *state]) == 0
+    sets = ("provider.kind=openai", "provider.base_url=http://127.0.0.1:9/v1")
+    report = Chaos()(
+        config,
+        kills=3,
+        seed=4,
+        sets=sets,
+        recorded="once",
+        state_dir=tmp_path / "state",
+    )
+    assert report.ok, report
+    assert (report.runs, report.status) == (3, "completed")
+
+
+def test_a_broken_round_tells_how_to_see_it_again() -> None:
+    """The words, the plan, and the command that performs just this plan."""
+    ended = Ended(status="completed", output="done", error=None, workspace={}, runs=("root",))
+    session = SimpleNamespace(reference=ended, boundaries=BOUNDARIES, repeatable=True)
+    plan = "kill/tree/root/turn/1/0"
+    broken = Round(plan=plan, struck=1, failure="I7: billed 3, recorded 2 and possibly 0")
+    kept = Round(plan=plan, struck=1, doubts=(Doubt("pay", "root", "2.0"),), tools={"pay": "write"})
+    command = ["exeunt", "chaos", "my agents.toml"]
+    report = findings(cast(Session, session), [broken, kept], command=command, seed=9, seconds=1.0)
+    assert not report.ok
+    replay = f"exeunt chaos 'my agents.toml' --seed 9 --plan {plan}"
+    assert report.failures == (Failure(plan, broken.failure, replay),)
+    assert replay in str(report)
+    assert [(tool.tool, tool.in_doubt) for tool in report.unsafe_tools] == [("pay", 1)]

@@ -35,18 +35,22 @@ class Chaos:
         seed: int | None = None,
         plans: Sequence[str] = (),
         sets: Sequence[str] = (),
+        recorded: str | None = None,
+        state_dir: str | os.PathLike[str] | None = None,
         seconds_max: float = SECONDS_MAX,
     ) -> ChaosReport:
         """Strike the tree of a configuration, and return what came of it.
 
         Args:
-            config: a TOML file with a scripted provider.
+            config: a TOML file with a scripted provider, or with a real one and ``recorded``.
             kills: rounds, each with strikes at another boundary.
             seed: decides which; ``EXEUNT_SEED``, or a new one, when not given.
             plans: what to strike instead, each as a report prints it: for instance
                 ``kill/actor/1.0/turn/2/0`` is SIGKILL to the actor of the run behind call 1.0,
                 right after its second turn.
             sets: changes of the configuration, as ``KEY=VALUE``.
+            recorded: a run that was made with a real provider, whose replies are replayed.
+            state_dir: where that run is kept.
             seconds_max: how long all of it may take.
 
         Raises:
@@ -61,6 +65,8 @@ class Chaos:
         command += [f"--seed={seed}"] if seed is not None else []
         command += [f"--plan={plan}" for plan in plans]
         command += [f"--set={option}" for option in sets]
+        command += [f"--recorded={recorded}"] if recorded else []
+        command += [f"--state-dir={os.fspath(state_dir)}"] if state_dir else []
         done = subprocess.run(
             command,
             check=False,

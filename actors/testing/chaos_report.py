@@ -26,7 +26,6 @@ class ChaosReport(msgspec.Struct, frozen=True, kw_only=True):
     """One session; ``ok`` is true when every promise was kept in every round."""
 
     ok: bool
-    config: str
     seed: int
     kills: int
     """Rounds with a plan; ``struck`` counts those of which a strike met its victims."""

@@ -16,20 +16,16 @@ def findings(
     session: Session,
     rounds: Sequence[Round],
     *,
-    config: str,
-    sets: Sequence[str],
+    command: Sequence[str],
     seed: int,
     seconds: float,
 ) -> ChaosReport:
-    """The report of these rounds; ``config`` and ``sets`` are as the user wrote them."""
-    options = [word for option in sets for word in ("--set", option)]
+    """The report of these rounds; ``command`` is what the user typed, short of the plans."""
     failures = tuple(
         Failure(
             plan=one.plan,
             words=one.failure[-WORDS_MAX:],
-            replay=shlex.join(
-                ["exeunt", "chaos", config, *options, "--seed", str(seed), "--plan", one.plan]
-            ),
+            replay=shlex.join([*command, "--seed", str(seed), "--plan", one.plan]),
         )
         for one in rounds
         if one.failure
@@ -37,7 +33,6 @@ def findings(
     reference = session.reference
     return ChaosReport(
         ok=not failures,
-        config=config,
         seed=seed,
         kills=len(rounds),
         struck=sum(one.struck > 0 for one in rounds),

@@ -88,11 +88,16 @@ class Life:
 
 
 def begin(
-    state_dir: Path, run_id: str, config: Config | None = None, prepare: Prepare | None = None
+    state_dir: Path,
+    run_id: str,
+    config: Config | None = None,
+    prepare: Prepare | None = None,
+    zygotes: int = 1,
 ) -> Life:
     """Fork a life that starts this run, or without a config goes on with it.
 
-    ``prepare`` is called in the new process before anything else.
+    ``prepare`` is called in the new process before anything else, and so many zygotes are made
+    ready.
     """
     read_fd, write_fd = os.pipe()
     with warnings.catch_warnings():
@@ -105,7 +110,7 @@ def begin(
     status = UNCAUGHT_STATUS
     try:
         os.close(read_fd)
-        end = _live(state_dir, run_id, config, prepare, write_fd)
+        end = _live(state_dir, run_id, config, prepare, zygotes, write_fd)
         _tell(write_fd, msgspec.json.encode(_Last(end)))
         status = 0
     finally:
@@ -114,7 +119,12 @@ def begin(
 
 
 def _live(
-    state_dir: Path, run_id: str, config: Config | None, prepare: Prepare | None, told_fd: int
+    state_dir: Path,
+    run_id: str,
+    config: Config | None,
+    prepare: Prepare | None,
+    zygotes: int,
+    told_fd: int,
 ) -> End:
     prctl.die_with_parent(signal.SIGKILL)
     # What is asked is a script on this machine, and nobody's key is its business.
@@ -123,7 +133,7 @@ def _live(
     try:
         if prepare:
             prepare()
-        start = get_ready()
+        start = get_ready(zygotes)
         return End(report=trio.run(_supervise, state_dir, run_id, config, told_fd, start))
     except (RunRefused, SpawnError, StateError, ConfigError, JournalError) as refused:
         return End(refused=str(refused))

@@ -18,8 +18,6 @@ from supervisor.pidfd import Pidfd
 from supervisor.spawner import PRELOAD
 from supervisor.zygote_process import StartZygote, ZygoteProcess, start_zygote
 
-ZYGOTES = 3
-"""Zygotes that one supervisor of a round can use up before it has to start them as usual."""
 _FD = 3
 
 
@@ -50,9 +48,12 @@ def warm_up() -> None:
             importlib.import_module(entry)
 
 
-def get_ready() -> StartZygote:
-    """Fork the zygotes of this life; returns what takes the place of starting one."""
-    spares = [_Spare() for _ in range(ZYGOTES)]
+def get_ready(zygotes: int) -> StartZygote:
+    """Fork the zygotes of this life; returns what takes the place of starting one.
+
+    A supervisor that uses up more than these starts the next as usual.
+    """
+    spares = [_Spare() for _ in range(zygotes)]
 
     def start(
         control_fd: int, preload: Sequence[str], env: Mapping[str, str]

@@ -136,6 +136,7 @@ class UnderWay:
                 self._home.run_id,
                 None if started else self._config,
                 self._home.prepare,
+                1 + sum(ZYGOTE in strike.victims for strike in self._strikes),
             )
             self.lives += 1
             self._killed.clear()

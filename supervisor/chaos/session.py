@@ -75,16 +75,17 @@ def open_session(
     *,
     prepare: Callable[[Path], None] | None = None,
     crashes: int = 0,
+    recorded: bool = False,
     effects: Callable[[Path, str], list[Effect]] | None = None,
 ) -> Generator[Session]:
-    """A session in a folder that exists; the other arguments are those of ``World``.
+    """A session in a folder that exists; ``recorded`` is that of ``served``, others of ``World``.
 
     Raises ConfigError, NoReference.
     """
     warm_up()
     bills = folder / "bills"
     bills.touch()
-    with served(config, bills) as placed:
+    with served(config, bills, recorded=recorded) as placed:
         yield Session(
             World(
                 folder=folder,

@@ -13,7 +13,9 @@ import msgspec
 
 from actors.testing.evidence import Bills, Effect
 from actors.testing.lives import serving
+from actors.testing.provider import ProviderSettings
 from supervisor.chaos.plan import ROOT
+from supervisor.chaos.recorded import RECORDED
 from supervisor.config import Config
 from supervisor.config_errors import ConfigError
 from supervisor.config_sections import Agent, Provider
@@ -97,23 +99,28 @@ class Home:
 
 
 @contextmanager
-def served(config: Config, bills: Path) -> Generator[Config]:
+def served(config: Config, bills: Path, *, recorded: bool = False) -> Generator[Config]:
     """Serve the scripted providers of a configuration, with a ledger; yields it with addresses.
 
-    They are no part of the tree, so that whoever strikes it never strikes them. Limits of time are
-    lifted, and restarts allowed. Raises ConfigError for a provider that is not scripted, and for a
-    workspace that is too large to be copied.
+    They are no part of the tree, so that whoever strikes it never strikes them; a real one is
+    replaced with what was ``recorded``. Limits of time are lifted, and restarts allowed. Raises
+    ConfigError for a real provider without a recording, and for a workspace that is too large.
     """
     _check_workspace(config)
     with ExitStack() as stack:
         cache: dict[bytes, str] = {}
 
         def placed(provider: Provider, key: str) -> Provider:
-            if provider.kind != "scripted":
-                words = "chaos needs a scripted provider, as each round asks anew for every turn"
+            real = provider.kind != "scripted"
+            if real and not recorded:
+                words = (
+                    "each round would ask a real provider anew for every turn; run the tree once, "
+                    "and give that run's name with --recorded"
+                )
                 raise config.error(f"{key}.kind", words)
+            wished = settings_of(provider, (config.folder,))
             settings = msgspec.structs.replace(
-                settings_of(provider, (config.folder,)),
+                ProviderSettings(script=RECORDED) if real else wished,
                 ledger=str(bills),
                 latency_ms=min(provider.latency_ms, LATENCY_MS_MAX),
             )
@@ -124,7 +131,11 @@ def served(config: Config, bills: Path) -> Generator[Config]:
                 except ValueError as error:
                     raise config.error(key, str(error)) from None
             return msgspec.structs.replace(
-                provider, kind="openai", base_url=cache[wanted], model=provider.script
+                provider,
+                kind="openai",
+                base_url=cache[wanted],
+                api_key_env=None,
+                model=provider.model if real else provider.script,
             )
 
         yield msgspec.structs.replace(

@@ -15,11 +15,13 @@ from supervisor import output
 from supervisor.chaos.findings import findings
 from supervisor.chaos.plan import Plan, PlanError, draw, parse
 from supervisor.chaos.ready import marked, restart_marked
+from supervisor.chaos.recorded import record
 from supervisor.chaos.round import Round
 from supervisor.chaos.session import NoReference, Session, open_session
 from supervisor.commands import UsageError
 from supervisor.commands.run import check_environment
 from supervisor.config import load_config
+from supervisor.state_dir import StateDir
 from supervisor.terminal import Style, visible
 from supervisor.words import count
 
@@ -34,14 +36,16 @@ def chaos(args: argparse.Namespace) -> int:
         raise UsageError("chaos finds the processes of a tree in /proc, so it needs Linux")
     if not marked():
         restart_marked()
-    config = load_config(args.config, args.sets)
+    recorded: str | None = args.recorded
+    task = record(StateDir(args.state_dir), recorded) if recorded else None
+    config = load_config(args.config, args.sets, task)
     config.run_spec()
     chosen = _chosen(args.plans or ())
     seed: int = secrets.randbelow(1 << 32) if args.seed is None else args.seed
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="exeunt-chaos-") as folder:
         try:
-            with open_session(config, Path(folder)) as session:
+            with open_session(config, Path(folder), recorded=bool(recorded)) as session:
                 rng = random.Random(seed)
                 rounds = _rounds(session, chosen or draw(session.boundaries, args.kills, rng))
         except NoReference as error:
@@ -49,8 +53,7 @@ def chaos(args: argparse.Namespace) -> int:
         found = findings(
             session,
             rounds,
-            config=args.config,
-            sets=args.sets,
+            command=_command(args),
             seed=seed,
             seconds=time.monotonic() - started,
         )
@@ -58,6 +61,16 @@ def chaos(args: argparse.Namespace) -> int:
         output.document(found)
     _tell(found, Style(sys.stderr))
     return 0 if found.ok else EXIT_BROKEN
+
+
+def _command(args: argparse.Namespace) -> list[str]:
+    """What was typed, short of seed, kills and plans."""
+    words = ["exeunt", "chaos", args.config]
+    for option in args.sets:
+        words += ["--set", option]
+    if args.state_dir_shown:
+        words += ["--state-dir", args.state_dir_shown]
+    return [*words, "--recorded", args.recorded] if args.recorded else words
 
 
 def _chosen(plans: Sequence[str]) -> list[Plan]:
