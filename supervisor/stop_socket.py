@@ -82,9 +82,11 @@ async def listen(
         task_status.started()
 
         async def answer(stream: trio.SocketStream) -> None:
-            async with stream:
-                with trio.move_on_after(SECONDS_MAX):
-                    await stream.send_all(await _handle(stream, tree))
+            # Whoever hangs up, as one who only looks does, must not end the tree that is asked.
+            with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                async with stream:
+                    with trio.move_on_after(SECONDS_MAX):
+                        await stream.send_all(await _handle(stream, tree))
 
         await trio.serve_listeners(answer, [trio.SocketListener(server)])
     finally:
