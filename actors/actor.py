@@ -30,9 +30,9 @@ from actors.wire import (
 )
 
 START_SECONDS_MAX = 30.0
-FLUSH_SECONDS_MAX = 2.0
+LAST_WORD_SECONDS_MAX = 2.0
 LINES_SECONDS = 0.02
-LINES_MAX = 1000
+LINES_BYTES_MAX = 1024 * 1024
 """Trace lines that wait for a slow supervisor; what is over that is seen only on disk."""
 ALONE = "the supervisor is gone"
 _READ_SIZE = 64 * 1024
@@ -59,15 +59,15 @@ async def _main(fd: int) -> int:
 
 
 class _Channel:
-    """Both directions of the channel; sending never holds up the run."""
+    """Both directions of the channel; one task writes, so no frame is ever cut in the middle."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
         self._decoder = to_actor()
         self._received: list[ToActor] = []
-        self._lines: list[bytes] = []
-        self._news = trio.Event()
-        self._sending = trio.Lock()
+        self._queue: list[bytes] = []
+        self._waiting_bytes = 0
+        self._news, self._urgent, self._written = trio.Event(), trio.Event(), trio.Event()
 
     async def receive(self) -> ToActor | None:
         """The next frame; None when the supervisor is gone."""
@@ -82,38 +82,39 @@ class _Channel:
         return self._received.pop(0)
 
     def offer(self, line: bytes) -> None:
-        """Hand over a trace line, unless the supervisor is far behind."""
-        if len(self._lines) < LINES_MAX:
-            self._lines.append(line)
-            self._news.set()
-
-    async def send_lines(self) -> None:
-        """Send trace lines, at most once in ``LINES_SECONDS``: each waking costs both ends."""
-        while True:
-            await self._news.wait()
-            await self._flush()
-            await trio.sleep(LINES_SECONDS)
+        """Hand over a trace line, unless the supervisor is far behind: then it is only on disk."""
+        if self._waiting_bytes < LINES_BYTES_MAX:
+            self._put(encode(Traced(line)))
 
     async def send(self, frame: FromActor) -> None:
-        """Send a frame behind every line offered so far; gives up after ``FLUSH_SECONDS_MAX``."""
-        with trio.move_on_after(FLUSH_SECONDS_MAX, shield=True):
-            await self._flush(frame)
+        """Send a frame behind all that was handed over before, and return when it has left.
 
-    async def _flush(self, *last: FromActor) -> None:
-        async with self._sending:
-            # Taken under the lock, so that no line is overtaken by what is sent behind it.
-            frames = [*(Traced(line) for line in self._lines), *last]
-            self._lines.clear()
-            if self._news.is_set():
-                self._news = trio.Event()
-            await self._write(b"".join(encode(frame) for frame in frames))
+        Cancelled, it leaves all the same.
+        """
+        self._put(encode(frame))
+        written = self._written
+        self._urgent.set()
+        await written.wait()
 
-    async def _write(self, data: bytes) -> None:
-        try:
-            if data:
+    def _put(self, data: bytes) -> None:
+        self._queue.append(data)
+        self._waiting_bytes += len(data)
+        self._news.set()
+
+    async def write(self) -> None:
+        """Write what waits, lines at most once in ``LINES_SECONDS``: waking costs both ends."""
+        while True:
+            await self._news.wait()
+            data, written = b"".join(self._queue), self._written
+            self._queue, self._waiting_bytes = [], 0
+            self._news, self._urgent, self._written = trio.Event(), trio.Event(), trio.Event()
+            try:
                 await self._stream.send_all(data)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # The reader sees the end of the connection and stops the run.
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                pass  # The reader sees the end of the connection and stops the run.
+            written.set()
+            with trio.move_on_after(LINES_SECONDS):
+                await self._urgent.wait()
 
 
 class _Actor:
@@ -129,9 +130,10 @@ class _Actor:
     async def live(self) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen)
-            nursery.start_soon(self._channel.send_lines)
+            nursery.start_soon(self._channel.write)
             last = await self._perform()
-            await self._channel.send(last)
+            with trio.move_on_after(LAST_WORD_SECONDS_MAX):
+                await self._channel.send(last)
             if isinstance(last, Ended):
                 # Phase two of a Stop: nobody exits while others still cancel.
                 with trio.move_on_after(self._start.shutdown_seconds):
@@ -172,16 +174,17 @@ class _Actor:
                 case ChildEnded():
                     self._children.ended(frame)
                 case Tell():
-                    self._tell(frame)
+                    await self._tell(frame)
                 case Start():
                     pass  # A second one changes nothing.
         self._alone.set()
         self._request_stop(Stop(ALONE, ORPHANED))
+        self._children.forsaken()
 
-    def _tell(self, frame: Tell) -> None:
+    async def _tell(self, frame: Tell) -> None:
         if self._run:
             try:
-                self._run.tell(frame.text, frame.who)
+                await self._run.tell(frame.text, frame.who)
             except JournalError:
                 pass  # As below.
 

@@ -123,8 +123,11 @@ class Journal:
         assert opened.epoch == self.epoch + 1, "epochs rise by one"
         self.epoch = opened.epoch
         self._power = opened.durability == "power"
-        os.ftruncate(self._lock_fd, 0)
-        os.pwrite(self._lock_fd, f"{opened.pid} {opened.host} {opened.epoch}\n".encode(), 0)
+        try:
+            os.ftruncate(self._lock_fd, 0)
+            os.pwrite(self._lock_fd, f"{opened.pid} {opened.host} {opened.epoch}\n".encode(), 0)
+        except OSError:
+            pass  # Only words for a second comer; that the disk is full, the append finds out.
 
     def write(self, *events: AnyEvent) -> None:
         """Append events in one write, all or nothing, without waiting for the disk.

@@ -60,10 +60,10 @@ class OpenRun:
         if self._performer:
             self._performer.request_stop(reason, who)
 
-    def tell(self, text: str, who: str) -> None:
+    async def tell(self, text: str, who: str) -> None:
         """Take a person's message, unless the run has ended. Raises DiskFailed."""
         if self.record.state.outcome is None:
-            self.record.write(UserMessage(text=text, who=who))
+            await self.record.add(UserMessage(text=text, who=who), barrier=True)
 
     async def perform(self) -> Outcome:
         """Go on to an ending; of a run that has one, return that."""
@@ -184,7 +184,8 @@ def _settled(state: State, children: Children) -> list[ChildSettled]:
         ChildSettled(ref=call.ref, child_nusd=spent)
         for call in answered
         if call.result and call.result.outcome is ResultKind.CANCELLED
-        if (spent := children.report(call.ref).spent_nusd) != call.result.child_nusd
+        if (spent := children.report(call.ref, reserve_nusd=call.reserve_nusd).spent_nusd)
+        != call.result.child_nusd
     ]
 
 

@@ -12,10 +12,13 @@ from actors.messages import Nature, ResultKind
 from actors.outcome import Approval, InDoubt, Interruption, Outcome, PendingCall, Status, path_of
 from actors.reserve import no_child
 from actors.state import Call, State, args_digest
+from actors.text import cut
 from actors.tool_arguments import Arguments
 from actors.tool_errors import ArgumentError
 from actors.tools import Tool
 
+ARGS_SHOWN_MAX = 8 * 1024
+"""Characters of a waiting call's arguments in the record of an ending."""
 CRASHES_MAX = 3
 """A call that ended its process so often is not run again."""
 DOUBT_VERDICTS = ("run_again", "done", "not_done")
@@ -70,7 +73,9 @@ def next_batch(state: State, rules: Rules) -> Decision:
                 below.append(step.interruption)
             case Run() if held_back:
                 pass
-            case Run(tool=tool) if _side_by_side(tool):
+            case Run(tool=tool) if tool.nature is Nature.CHILD:
+                runs.append(step)
+            case Run(tool=tool) if tool.nature is Nature.READ_ONLY:
                 if step.digest not in digests:
                     # Its twin in the same message is answered from its result.
                     runs.append(step)
@@ -78,16 +83,13 @@ def next_batch(state: State, rules: Rules) -> Decision:
             case Run():
                 if not runs:
                     runs.append(step)
-                held_back = True
+                # Whatever stands behind a write is looked at when it is its turn.
+                break
             case _:
                 assert_never(step)
     if answers or runs:
         return Calls(tuple(answers), tuple(runs))
     return _wait(state, waiting, doubt, below)
-
-
-def _side_by_side(tool: Tool) -> bool:
-    return tool.nature in (Nature.READ_ONLY, Nature.CHILD)
 
 
 def _wait(
@@ -173,7 +175,12 @@ def _shown_digest(rules: Rules, call: Call, tool: Tool, digest: bytes) -> bytes 
 
 
 def _as_written(arguments: Arguments) -> Any:
-    # Not the values that the tool gets, which may be of any type.
+    """Arguments as a person is shown them: not the values that the tool gets, of whatever type.
+
+    Of long ones an excerpt; the call itself stands whole in the journal of its run.
+    """
+    if len(arguments.canonical) > ARGS_SHOWN_MAX:
+        return cut(arguments.canonical.decode("utf-8", "replace"), ARGS_SHOWN_MAX)
     return msgspec.json.decode(arguments.canonical)
 
 

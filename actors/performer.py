@@ -82,12 +82,12 @@ class Performer:
                 await self._do(decision)
             if state.asked:
                 self._asked_in_vain(state.asked)
-            if self._calls.blocking:
-                raise MustLeave
             if self._step.cancelled_caught and not state.stop and not state.fatal:
                 assert state.limits.deadline_seconds is not None
                 reason = deadline_reason(state.limits.deadline_seconds)
                 self._record.write(StopRequested(reason=reason, who="deadline"))
+            if self._calls.blocking:
+                raise MustLeave
 
     def _decide(self) -> Decision:
         now, state = time.time(), self._record.state
@@ -135,7 +135,9 @@ class Performer:
     async def _ask(self, ask: Ask) -> None:
         record = self._record
         if (wait := ask.not_before - time.time()) > 0:
+            # Then decided anew: a person may have said something meanwhile.
             await trio.sleep(wait)
+            return
         shape = self._shape
         if shape.changed:
             await record.add(

@@ -60,6 +60,10 @@ _BY_STATUS: dict[int, tuple[Kind, bool]] = {
 _MARKUP = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
 
+GATEWAY_TIMEOUTS = frozenset({408, 502, 504, *range(520, 525)})
+"""Somebody in between gave up waiting; the model may have gone on, and its work is billed."""
+
+
 class ProviderError(Exception):
     """One attempt brought no reply; the loop, not the model, decides what is next.
 
@@ -108,7 +112,7 @@ def broken(words: str) -> ProviderError:
 
 
 def map_status(status: int, body: bytes, retry_after: float | None = None) -> ProviderError:
-    """What an answer with a status other than 2xx means; nothing of it was billed."""
+    """What a status other than 2xx means; maybe billed only behind a gateway's time-out."""
     if 300 <= status < 400:
         words = f"the provider answered HTTP {status}: redirects are not followed"
         return ProviderError("redirect", words, permanent=True)
@@ -118,7 +122,9 @@ def map_status(status: int, body: bytes, retry_after: float | None = None) -> Pr
         value = None
     message, labels, fields = _facts(value, body)
     words = f"the provider answered HTTP {status}: {message or 'without a word'}"
-    return _classify(status, words, message, labels, fields, retry_after)
+    failure = _classify(status, words, message, labels, fields, retry_after)
+    failure.billed = status in GATEWAY_TIMEOUTS
+    return failure
 
 
 def error_within(value: Any) -> ProviderError | None:

@@ -19,6 +19,9 @@ USAGE_MISSING = "usage missing"
 _CALL_FRAME = 32
 _FINISH_MAX = 100
 
+CALLS_MAX = 1000
+"""Calls of one reply; one with more comes from a broken server."""
+
 Json = dict[str, Any]
 
 
@@ -90,6 +93,8 @@ def build_reply(
         mended = mended or lone or escaped
         return part
 
+    if len(calls) > CALLS_MAX:
+        raise broken(f"the reply holds over {CALLS_MAX} tool calls")
     assistant = Assistant(
         text=None if text is None else whole(text),
         calls=tuple(ToolCall(whole(i), whole(n), whole(a, arguments=True)) for i, n, a in calls),

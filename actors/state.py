@@ -184,13 +184,13 @@ class State(msgspec.Struct):
         if event.epoch == 1:
             self.run_id, self.root, self.agent = event.run_id, event.root, event.agent
             self.prompts, self.first_opened_at = event.prompts, event.at
-        if event.why == "verdict":
-            return
         head = self.head
         if self.asked:
             # The process died with a request in flight: it may have been billed.
             head.maybe_nusd += self.asked.cap_nusd
-            self.asked = None
+            self._asked_in_vain()
+        if event.why == "verdict":
+            return
         crashed = self.performing and not self.leaving
         head.stalled_opens = head.stalled_opens + 1 if crashed else 0
         if event.why == "restart" and crashed:
@@ -204,6 +204,12 @@ class State(msgspec.Struct):
         for call in self.pending:
             call.waits = None
             call.crashes += crashed and call.attempts > 0
+
+    def _asked_in_vain(self) -> None:
+        """The request under way is over; what was said since it left belongs into the next one."""
+        self.asked = None
+        turns = self.head.turns
+        self.told = [(min(behind, turns), text) for behind, text in self.told]
 
     def _replied(self, event: Replied) -> None:
         head = self.head
@@ -234,7 +240,7 @@ class State(msgspec.Struct):
             marks = self.head.marks
             self.head.marks = msgspec.structs.replace(marks, budget=event.lowered_budget)
         self.ask_failures.append(event)
-        self.asked = None
+        self._asked_in_vain()
 
     def _started(self, event: Started) -> None:
         call = self.call(event.ref)
@@ -255,6 +261,9 @@ class State(msgspec.Struct):
         call.result = msgspec.structs.replace(event, head=None) if event.head else event
         self.head.stalled_opens = 0
         self.head.children_nusd += event.child_nusd
+        if call.nature not in (None, Nature.READ_ONLY):
+            # What was read beside it may be older than what it wrote.
+            self.read_results.clear()
         digest = call.digest or raw_digest(call.written)
         if event.outcome is ResultKind.OK:
             self.failures.pop(digest, None)

@@ -13,6 +13,7 @@ import msgspec
 from actors.provider_error import broken, error_within, plain_body
 from actors.provider_json import decode_json
 from actors.reply import (
+    CALLS_MAX,
     Reply,
     as_dict,
     as_list,
@@ -22,8 +23,6 @@ from actors.reply import (
     content_text,
 )
 
-CALLS_MAX = 1000
-"""Calls of one reply; a stream with more comes from a broken server."""
 _DOUBTS_MAX = 100  # Arguments full of "}{" in strings must not be parsed again at each of them.
 
 

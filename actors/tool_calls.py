@@ -35,7 +35,7 @@ RESULT_MAX = 1024 * 1024
 EDIT_SHOWN = 2000
 """Characters of a person's edit that the model is shown."""
 SIDE_BY_SIDE_MAX = 16
-PROGRESS_SECONDS_MIN = 0.05
+PROGRESS_SECONDS_MIN = 0.2
 
 ContextOf = Callable[[Run, str, Callable[[str], None]], ToolContext]
 
@@ -103,7 +103,7 @@ class ToolCalls:
         )
         if not call.is_child:
             return finished
-        report = self._children.report(call.ref)
+        report = self._children.report(call.ref, reserve_nusd=call.reserve_nusd)
         return msgspec.structs.replace(
             finished,
             content=f"{answer.content}. From the child: {report.words}",

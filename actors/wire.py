@@ -96,14 +96,10 @@ class Leaving(msgspec.Struct, frozen=True, tag="leaving", tag_field="t"):
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused", tag_field="t"):
-    """Actor to supervisor: the run could not be opened (held, corrupt, newer, unusable), in words.
-
-    ``recorded`` says whether the run has an ending on disk because of it.
-    """
+    """Actor to supervisor: the run cannot be opened (held, corrupt, newer, unusable), in words."""
 
     kind: str
     words: str
-    recorded: bool = False
 
 
 ToActor = Start | Stop | Tell | ChildEnded

@@ -465,3 +465,16 @@ def test_a_stop_at_any_moment_leaves_no_call_open(
             assert run.live() is Status.INTERRUPTED
             assert run.starts.total() == before
             assert not run.story.state.pending
+
+
+def test_an_approval_of_long_arguments_is_recorded_as_an_excerpt():
+    """However many calls wait, the record of the ending stays small; the calls stand whole."""
+    long = "x" * 300_000
+    story = replied(*(call("delete", f'{{"what": "{n}{long}"}}') for n in range(60)))
+    asked = story.decide()
+    assert isinstance(asked, AskPerson)
+    for one, digest in asked.calls:
+        story.ask_person(one.ref, digest)
+    ending = story.decide()
+    assert isinstance(ending, Finish)
+    assert len(msgspec.msgpack.encode(ending.outcome.interruption)) < 1_000_000

@@ -35,14 +35,16 @@ def refusal(status, message="no", **fields):
         (500, "server", False),
         (502, "server", False),
         (503, "server", False),
+        (504, "server", False),
         (529, "server", False),
     ],
 )
 @pytest.mark.parametrize("body", [b"", b"<html>busy</html>", b'{"error":{"type":"odd"}}'])
 def test_a_status_decides_whether_asking_again_can_help(status, kind, permanent, body):
-    """4xx are final but for 408, 409, 425 and 429; a refusal is never billed."""
+    """4xx are final but for 408, 409, 425 and 429; only behind a gateway's time-out is a bill."""
     error = map_status(status, body, 3.0)
-    assert (error.kind, error.permanent, error.billed) == (kind, permanent, False)
+    billed = status in (408, 502, 504)
+    assert (error.kind, error.permanent, error.billed) == (kind, permanent, billed)
     assert error.retry_after_seconds == (None if permanent else 3.0)
     assert str(status) in error.words
 

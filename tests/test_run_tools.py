@@ -12,7 +12,7 @@ from actors import tool
 from actors.opening import OpenRun
 from actors.outcome import Status
 from actors.testing.scripts import Call, Say
-from actors.tool_calls import RESULT_MAX, MustLeave
+from actors.tool_calls import PROGRESS_SECONDS_MIN, RESULT_MAX, MustLeave
 from actors.tool_context import ToolContext
 from actors.tool_errors import ToolError
 
@@ -217,7 +217,7 @@ async def test_progress_is_traced_while_a_tool_runs(world: World) -> None:
         """Walk."""
         for step in range(1000):
             context.progress(f"step {step}\n\x1b[31m")
-        await trio.sleep(0.06)
+        await trio.sleep(PROGRESS_SECONDS_MIN + 0.01)
         context.progress("last step")
         return "walked"
 

@@ -310,3 +310,14 @@ async def test_the_head_in_each_frame_is_the_state_at_that_frame(tmp_path: Path)
     assert isinstance(events[-1], RunStopped)
     assert events[-1].head
     assert events[-1].head.cost_nusd == 4
+
+
+def test_a_read_beside_a_child_is_not_remembered_past_it():
+    """It may be older than what the child wrote meanwhile."""
+    story = Story()
+    story.reply(call("research"), call("look"), call("look"))
+    story.start("1.0", Nature.CHILD)
+    story.run("1.1", Nature.READ_ONLY)
+    assert story.state.read_results
+    story.finish("1.0")
+    assert not story.state.read_results
