@@ -70,7 +70,10 @@ async def listen(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Take Stop requests until cancelled; the socket is removed at the end."""
+    """Take requests until cancelled; the socket is removed at the end.
+
+    For the one supervisor that has the lock of the tree: what it finds there is of the past.
+    """
     path = run_dir / SOCKET
     path.unlink(missing_ok=True)
     server = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

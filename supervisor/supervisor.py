@@ -24,6 +24,7 @@ from supervisor.spawner import Spawner, open_spawner
 from supervisor.state_dir import StateDir
 from supervisor.stop_socket import listen
 from supervisor.tree import Tree
+from supervisor.tree_lock import lock_tree
 from supervisor.zygote_process import StartZygote, start_zygote
 
 
@@ -83,18 +84,21 @@ class Supervisor:
         if run_id in self._trees:
             words = f"run {run_id} is under way in this program already; wait for it or stop it"
             raise RunRefused(Refused("held", words))
-        tree = Tree(self.state_dir, self.spawner, config, run_id, addresses, self._listener)
-        if self._stopped:
-            tree.stop(*self._stopped)
-        self._trees[run_id] = tree
-        try:
-            async with trio.open_nursery() as nursery:
-                if self.state_dir.holder(run_id) is None:
-                    await nursery.start(listen, self.state_dir.run_dir(run_id), tree)
-                child = await tree.run(why, raised)
-                nursery.cancel_scope.cancel()
-        finally:
-            del self._trees[run_id]
+        run_dir = self.state_dir.run_dir(run_id)
+        with lock_tree(run_dir) as refused:
+            if refused:
+                raise RunRefused(refused)
+            tree = Tree(self.state_dir, self.spawner, config, run_id, addresses, self._listener)
+            if self._stopped:
+                tree.stop(*self._stopped)
+            self._trees[run_id] = tree
+            try:
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(listen, run_dir, tree)
+                    child = await tree.run(why, raised)
+                    nursery.cancel_scope.cancel()
+            finally:
+                del self._trees[run_id]
         return self._report(run_id, child.refused)
 
     def _report(self, run_id: str, refused: Refused | None) -> Report:
