@@ -198,8 +198,9 @@ def descendants(pid: int) -> list[int]:
     """A process's children, theirs, and so on."""
     found = [pid]
     for parent in found:
-        for listing in Path(f"/proc/{parent}/task").glob("*/children"):
-            with contextlib.suppress(OSError):
+        # Any of them may be gone by the time it is looked at.
+        with contextlib.suppress(OSError):
+            for listing in Path(f"/proc/{parent}/task").glob("*/children"):
                 found += map(int, listing.read_text().split())
     return found[1:]
 

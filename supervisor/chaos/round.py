@@ -42,6 +42,7 @@ LIVES_MAX = 40
 ROUND_SECONDS_MAX = 120.0
 GONE_SECONDS = 8.0
 """How long after its supervisor the last process of a tree may go."""
+UNSWEPT_SECONDS = 0.5
 KILLED_SECONDS = 2.0
 FROZEN_SECONDS = 0.15
 _POLL_SECONDS = 0.0005
@@ -140,6 +141,7 @@ class UnderWay:
             )
             self.lives += 1
             self._killed.clear()
+            self._unswept = False
             self._watch(life)
             self._clear_up()
             end = life.end
@@ -147,7 +149,7 @@ class UnderWay:
                 continue
             if end.error:
                 raise Stuck(f"the supervisor failed: {end.error}")
-            if end.refused and not self._refused(end.refused):
+            if end.refused:
                 raise Stuck(f"a resume was refused: {end.refused}")
             if end.report and self._has_ended(end.report):
                 return end.report
@@ -179,16 +181,13 @@ class UnderWay:
             except VerdictRefused as refused:
                 raise Stuck(f"a verdict was refused: {refused}") from refused
 
-    def _refused(self, words: str) -> bool:
-        """Whether a refusal is the right thing: a tool that nobody swept still holds the run."""
-        if not self._unswept or "still running" not in words:
-            return False
-        return kill_left_behind(KILLED_SECONDS)
-
     def _clear_up(self) -> None:
         """After a supervisor: everything of its tree must go, all by itself."""
-        left = left_behind(0.3 if self._unswept else GONE_SECONDS)
-        if left and not self._unswept:
+        left = left_behind(UNSWEPT_SECONDS if self._unswept else GONE_SECONDS)
+        if self._unswept and left:
+            # Tools alone; the next process of their run waits for them, and names them to a person.
+            kill_left_behind(KILLED_SECONDS)
+        elif left:
             names = ", ".join(f"{pid} ({name_of(pid)})" for pid in left)
             raise Stuck(f"orphans: {names} were there {GONE_SECONDS:g} s after their supervisor")
 
