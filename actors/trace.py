@@ -155,16 +155,19 @@ class Trace:
         self._follow = follow
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._fd = os.open(run_dir / TRACE, flags, 0o600)
-        self.seq, self.frame = _last_line(self._fd)
-        if self.frame > frames:
+        end = _read_end(self._fd)
+        if end.frame > frames:
             # The trace outran the journal (a power cut): what the journal lost never happened.
             os.ftruncate(self._fd, 0)
-            self.seq = self.frame = 0
+            end = _End()
+        self._there, self.seq = end, end.seq
 
     def event(self, event: AnyEvent, frame: int) -> None:
         """Write the lines of an event that the state has just taken in, unless they are there."""
-        if frame > self.frame:
-            for line in lines_of(event, self._state):
+        if frame >= self._there.frame:
+            # A kill may have come between two lines of one event.
+            shown = self._there.lines if frame == self._there.frame else 0
+            for line in lines_of(event, self._state)[shown:]:
                 self._write(line, event.at, frame)
 
     def progress(self, call: Call, label: str, at: float) -> None:
@@ -199,34 +202,45 @@ class Trace:
             self._fd = -1
 
 
-def _last_line(fd: int) -> tuple[int, int]:
-    """The last seq and the last frame number that the file names; zeros where it has none.
+class _End(msgspec.Struct, frozen=True):
+    """How far a trace file goes; zeros where it has nothing."""
 
-    A torn last line is cut, for its event is written again.
-    """
+    seq: int = 0
+    frame: int = 0
+    """The last frame that a line names."""
+    lines: int = 0
+    """How many lines name it."""
+
+
+def _read_end(fd: int) -> _End:
+    """How far the file goes. A torn last line is cut, for its event is written again."""
     size = os.fstat(fd).st_size
-    tail, start, seq, frame = _TAIL, size, 0, 0
-    # As much as there is behind the last line that names a frame: seldom more than one step.
-    while start and not frame:
+    tail, start, found = _TAIL, size, None
+    # As much as it takes to see all lines of the last frame: seldom more than one step.
+    while start and found is None:
         start = max(0, size - tail)
         data = os.pread(fd, size - start, start)
         end = data.rfind(b"\n") + 1
         if end or not start:
             if end < len(data):
                 os.ftruncate(fd, start + end)
-            seq, frame = _search(data[:end])
+            found = _search(data[:end], whole=not start)
         tail *= 8
-    return seq, frame
+    return found or _End()
 
 
-def _search(data: bytes) -> tuple[int, int]:
-    seq = 0
+def _search(data: bytes, *, whole: bool) -> _End | None:
+    """The end of these lines; None when more of the file must be seen for it."""
+    seq = frame = lines = 0
     for raw in reversed(data.split(b"\n")):
         try:
             line: Line = msgspec.json.decode(raw, type=dict[str, Any])
         except msgspec.MsgspecError:
             continue  # Empty, or its beginning is not in the data.
         seq = seq or int(line.get("seq", 0))
-        if "frame" in line:
-            return seq, int(line["frame"])
-    return seq, 0
+        named = int(line.get("frame", 0))
+        if named and frame and named != frame:
+            return _End(seq, frame, lines)
+        frame = frame or named
+        lines += bool(named)
+    return _End(seq, frame, lines) if whole else None

@@ -152,6 +152,28 @@ async def test_a_torn_line_is_cut_and_written_again(tmp_path: Path, story: Story
         assert (tmp_path / TRACE).read_bytes() == whole
 
 
+async def test_a_kill_between_two_lines_of_one_event_loses_neither(tmp_path: Path) -> None:
+    """A child's call starts with two lines and ends with two; each is there once in the end."""
+    story = Story(Limits())
+    story.ask()
+    story.reply(call("research"))
+    story.run("1.0", Nature.CHILD)
+    (await record_of(tmp_path, story)).close()
+    whole = (tmp_path / TRACE).read_bytes()
+    kinds = [line["type"] for line in lines(tmp_path)]
+    assert kinds[1:3] == ["tool_start", "child_started"]
+    assert kinds[-2:] == ["tool_result", "child_stopped"]
+    (tmp_path / TRACE).write_bytes(whole[: whole.rindex(b"\n", 0, -1) + 1])
+    Record(tmp_path).close()
+    assert (tmp_path / TRACE).read_bytes() == whole
+    parts = whole.splitlines(keepends=True)
+    (tmp_path / TRACE).write_bytes(b"".join(parts[:2]))
+    Record(tmp_path).close()
+    assert [line["type"] for line in lines(tmp_path)] == [
+        kind for kind in kinds if kind != "tool_progress"
+    ]
+
+
 async def test_opening_again_adds_nothing(tmp_path: Path, story: Story) -> None:
     (await record_of(tmp_path, story)).close()
     whole = (tmp_path / TRACE).read_bytes()
