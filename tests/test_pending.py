@@ -469,8 +469,14 @@ def test_a_stop_at_any_moment_leaves_no_call_open(
 
 def test_an_approval_of_long_arguments_is_recorded_as_an_excerpt():
     """However many calls wait, the record of the ending stays small; the calls stand whole."""
-    long = "x" * 300_000
-    story = replied(*(call("delete", f'{{"what": "{n}{long}"}}') for n in range(60)))
+
+    @tool(needs_approval=True)
+    async def send(text: str) -> str:
+        """Send."""
+        return text
+
+    calls = [call("send", f'{{"text": "{n}{"x" * 300_000}"}}') for n in range(60)]
+    story = replied(*calls, rules_=rules(send))
     asked = story.decide()
     assert isinstance(asked, AskPerson)
     for one, digest in asked.calls:
