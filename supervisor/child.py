@@ -13,7 +13,10 @@ from typing import Protocol
 import msgspec
 import trio
 
+from actors.journal import JournalError, read_events
+from actors.loop import deadline_reason
 from actors.outcome import ORPHANED
+from actors.state import State, fold
 from actors.wire import (
     Ended,
     FromActor,
@@ -26,8 +29,9 @@ from actors.wire import (
     Tell,
     Traced,
 )
+from supervisor.burial import bury
 from supervisor.oom import OomWatch
-from supervisor.spawned import Exit, Process, SpawnError
+from supervisor.spawned import Exit, SpawnError
 from supervisor.spawner import Spawner, ZygoteDied
 from supervisor.state_dir import LOG
 from supervisor.talk import Talk
@@ -40,7 +44,8 @@ HELD_SECONDS = 0.1
 """How often, and how long apart, a run is tried that a dying process still holds, or whose process
 could not be made because the zygote died.
 """
-EXIT_SECONDS_MAX = 5.0
+START_SECONDS_MAX = 30.0
+"""How long a process may take to read what it is to do."""
 
 Listener = Callable[[str, bytes], None]
 
@@ -117,12 +122,9 @@ class Child:
         if self._talk:
             self._talk.process.kill()
 
-    async def tell(self, text: str, who: str) -> bool:
+    def tell(self, text: str, who: str) -> bool:
         """Pass a person's message on; False when no process is there to take it."""
-        if self._talk is None:
-            return False
-        await self._talk.send(Tell(text, who))
-        return True
+        return self._talk is not None and self._talk.tell(Tell(text, who))
 
     async def run(self) -> None:
         """Perform the run until it has an ending on disk, or cannot go on (``refused``).
@@ -137,13 +139,16 @@ class Child:
                 return
             if isinstance(last, Refused):
                 held += 1
-                # A process of the past that still holds a child ends within its grace.
-                passes = last.kind == "zygote" or (last.kind == "held" and start.ref)
+                # A process of the past that still holds a child ends within its grace; and whoever
+                # holds what was ours before, as a verdict does, has it for a moment.
+                ours = bool(start.ref) or start is not self._start
+                passes = last.kind == "zygote" or (last.kind == "held" and ours)
                 if not passes or held > HELD_MAX:
                     self.refused = last
                     return
                 await trio.sleep(HELD_SECONDS)
                 continue
+            held = 0
             if isinstance(last, Leaving):
                 start = msgspec.structs.replace(start, why="resume", crash="")
                 continue
@@ -161,9 +166,11 @@ class Child:
 
     async def _session(self, start: Start) -> tuple[bool, FromActor | None, Exit]:
         """One process from its start to its burial: did it open the run, and its last frame."""
-        log_fd = os.open(
-            Path(start.run_dir) / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
-        )
+        log = Path(start.run_dir) / LOG
+        try:
+            log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            return False, Refused("spawn", f"cannot open {log}: {error.strerror}"), Exit()
         try:
             process = await self._family.spawner.spawn("actor", start.run_id, log_fd)
         except SpawnError as error:
@@ -175,9 +182,15 @@ class Child:
         try:
             if self._killed:
                 process.kill()
-            await talk.send(start)
             async with trio.open_nursery() as helpers:
                 helpers.start_soon(self._pass_stop_on, talk)
+                with trio.move_on_after(START_SECONDS_MAX) as limit:
+                    await talk.send(start)
+                if limit.cancelled_caught:
+                    process.kill()
+                helpers.start_soon(talk.pass_tells_on)
+                if start.spec.limits.deadline_seconds is not None or start.why != "start":
+                    helpers.start_soon(self._keep_deadline, talk)
                 if start.spec.limits.idle_seconds is not None:
                     helpers.start_soon(self._watch_idle, start.spec.limits.idle_seconds)
                 await self._hear_tree(talk)
@@ -191,9 +204,8 @@ class Child:
             raise
         finally:
             self._talk = None
-            with trio.CancelScope(shield=True):
-                await _bury(process)
-        return talk.opened, talk.last, await process.wait()
+            exit_ = await bury(process)
+        return talk.opened.is_set(), talk.last, exit_
 
     async def _hear_tree(self, talk: Talk) -> None:
         """Listen to the actor's last word; then its subtree goes too, whatever the word was."""
@@ -235,11 +247,25 @@ class Child:
         """Phase one of a Stop; whoever does not answer it in time is killed."""
         await self._stop_asked.wait()
         if self._stop and not self._killed:
-            await talk.send(self._stop)
-            await trio.sleep(self._start.shutdown_seconds)
+            # Whoever is frozen reads nothing, so the sending is part of the time.
+            with trio.move_on_after(self._start.shutdown_seconds):
+                await talk.send(self._stop)
+                await trio.sleep_forever()
             if isinstance(talk.last, Ended):
                 return
         talk.process.kill()
+
+    async def _keep_deadline(self, talk: Talk) -> None:
+        """Stop a run at its deadline, which its own process cannot while a tool blocks it."""
+        await talk.opened.wait()
+        # What was worked before, and a limit that was raised, stand in the journal alone.
+        state = await trio.to_thread.run_sync(_state_of, self._start)
+        limit = state.limits.deadline_seconds
+        if limit is not None:
+            await trio.sleep(max(0.0, limit - state.head.active_seconds))
+            for child in self.below.values():
+                child.stop("its parent has reached its deadline", "parent")
+            self.stop(deadline_reason(limit), "deadline")
 
     async def _watch_idle(self, idle_seconds: float) -> None:
         """Stop a run of which, and of whose children, nothing is heard any more."""
@@ -253,11 +279,9 @@ class Child:
         return max([self.last_heard, *(child.latest() for child in self.below.values())])
 
 
-async def _bury(process: Process) -> None:
-    """Close the channel, the actor's leave to go, and wait until it and its tools are gone."""
-    await trio.aclose_forcefully(process.channel)
-    with trio.move_on_after(EXIT_SECONDS_MAX):
-        await process.wait()
-    # Nothing happens when it is dead; and once killed, the spawner sees to its end within a time.
-    process.kill()
-    await process.wait()
+def _state_of(start: Start) -> State:
+    """The state that a run's journal has; where that cannot be read, one with its first limits."""
+    try:
+        return fold(read_events(Path(start.run_dir)))
+    except JournalError:
+        return State(limits=start.spec.limits)

@@ -45,7 +45,7 @@ class Reached(Protocol):
         """Stop one run and what is below it; False when it is not under way."""
         ...
 
-    async def tell(self, run_id: str, text: str, who: str) -> bool:
+    def tell(self, run_id: str, text: str, who: str) -> bool:
         """Pass a message to a run; False when it is not under way."""
         ...
 
@@ -112,7 +112,7 @@ async def _handle(stream: trio.SocketStream, tree: Reached) -> bytes:
         case StopRequest(run_id, reason, who):
             taken = tree.stop_run(run_id, reason, who)
         case TellRequest(run_id, text, who):
-            taken = await tree.tell(run_id, text, who)
+            taken = tree.tell(run_id, text, who)
     return b"taken\n" if taken else b"not under way\n"
 
 

@@ -16,6 +16,7 @@ from actors.wire import (
     Refused,
     StartChild,
     StopChild,
+    Tell,
     ToActor,
     Traced,
     encode,
@@ -23,6 +24,8 @@ from actors.wire import (
 )
 from supervisor.spawned import Process
 
+TELLS_MAX = 64
+"""Messages of persons that wait for an actor."""
 _READ_SIZE = 64 * 1024
 _REF = re.compile(r"[1-9][0-9]{0,8}\.[0-9]{1,9}")
 
@@ -32,21 +35,42 @@ class Talk:
 
     def __init__(self, process: Process, run_id: str) -> None:
         self.process = process
-        self.opened = False
+        self.opened = trio.Event()
+        """It has said that the journal is open."""
         self.last: FromActor | None = None
         self.waiting: set[str] = set()
         """The refs of the children that it asked for and was not told about."""
         self._line_start = b'{"run_id":%s,' % msgspec.json.encode(run_id)
         self._decoder = from_actor()
         self._sending = trio.Lock()
+        self._tells, self._told = trio.open_memory_channel[Tell](TELLS_MAX)
 
     async def send(self, frame: ToActor) -> None:
-        """Send a frame; nothing happens when the actor is dying."""
+        """Send a frame; nothing happens when the actor is dying.
+
+        A cancellation may cut it in the middle, after which the actor is only good to be killed.
+        """
         async with self._sending:
             try:
                 await self.process.channel.send_all(encode(frame))
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 pass  # It is dying, which ``frames`` finds out.
+
+    def tell(self, frame: Tell) -> bool:
+        """Hand over a message; False when too many wait for an actor that reads none.
+
+        Who asks for this does not wait, and so cannot cut the frame by going away.
+        """
+        try:
+            self._tells.send_nowait(frame)
+        except trio.WouldBlock:
+            return False
+        return True
+
+    async def pass_tells_on(self) -> None:
+        """Send what is handed over, until cancelled with the end of the process."""
+        async for frame in self._told:
+            await self.send(frame)
 
     async def tell_ended(self, ref: str, refused: str = "") -> None:
         """Say that a child has ended, once."""
@@ -71,7 +95,8 @@ class Talk:
                 if wrong := self._wrong(frame):
                     self.last = Refused("wire", f"the actor said what it cannot know: {wrong}")
                     return
-                self.opened = self.opened or isinstance(frame, Hello)
+                if isinstance(frame, Hello):
+                    self.opened.set()
                 if isinstance(frame, Ended | Refused | Leaving):
                     self.last = frame
                 yield frame

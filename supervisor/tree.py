@@ -15,7 +15,8 @@ from actors.outcome import ORPHANED, Cancelled, path_of
 from actors.spec import LimitChange
 from actors.state import State
 from actors.wire import Start, StartChild
-from supervisor.child import EXIT_SECONDS_MAX, Child, Listener
+from supervisor.burial import EXIT_SECONDS_MAX
+from supervisor.child import Child, Listener
 from supervisor.config import Config, ConfigError, api_key
 from supervisor.config_tree import DEPTH
 from supervisor.spawner import Spawner
@@ -162,10 +163,10 @@ class Tree:
             self._live[run_id].stop(reason, who)
         return run_id in self._live
 
-    async def tell(self, run_id: str, text: str, who: str) -> bool:
+    def tell(self, run_id: str, text: str, who: str) -> bool:
         """Pass a message to a run; False when it is not under way."""
         child = self._live.get(run_id)
-        return child is not None and await child.tell(text, who)
+        return child is not None and child.tell(text, who)
 
     def kill(self) -> None:
         """End every process at once, without a record."""

@@ -52,6 +52,13 @@ async def hold(context: ToolContext) -> str:
     return ""
 
 
+@tool(read_only=True, timeout_s=0.1)
+async def spin() -> str:
+    """Think without end, and let nothing else in the process have a turn."""
+    while True:
+        pass
+
+
 @tool(read_only=True)
 async def die() -> str:
     """End the process."""

@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+import shutil
 import signal
 import socket
 from collections import defaultdict
@@ -14,14 +16,16 @@ import msgspec
 import pytest
 import trio
 from run_tools import is_alive
+from trio.testing import wait_all_tasks_blocked
 from world import World
 
-from actors.events import Opened
+from actors.events import Opened, UserMessage
 from actors.journal import Journal
 from actors.outcome import Cancelled, Outcome, Status
-from actors.spec import ToolsSpec
+from actors.spec import Limits, ToolsSpec
 from actors.testing.scripts import Call, Say
-from actors.wire import FromActor, Hello, StartChild, encode
+from actors.wire import Ended, FromActor, Hello, Leaving, Refused, StartChild, encode
+from supervisor import burial
 from supervisor import child as child_module
 from supervisor.child import Child
 from supervisor.spawned import Exit, SpawnError
@@ -364,16 +368,23 @@ async def test_the_key_is_nowhere_but_on_its_way(
 
 
 class FakeProcess:
-    """A process that says what a test wants, over a real channel."""
+    """A process that says what a test wants, over a real channel, and leaves."""
 
-    def __init__(self, said: bytes) -> None:
+    def __init__(self, said: bytes = b"") -> None:
         ours, theirs = socket.socketpair()
         theirs.sendall(said)
         self._theirs = theirs
-        theirs.shutdown(socket.SHUT_WR)
         self.channel = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
         self.pid = 1
         self.kills = 0
+        self.begin()
+
+    def begin(self) -> None:
+        self._theirs.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._theirs.close()
+        self.channel.socket.close()
 
     def kill(self) -> None:
         self.kills += 1
@@ -382,6 +393,30 @@ class FakeProcess:
         await trio.lowlevel.checkpoint()
         self._theirs.close()
         return Exit(status=0)
+
+
+class Frozen(FakeProcess):
+    """A process that reads nothing and says no more, until it is killed."""
+
+    def begin(self) -> None:
+        self._dead = trio.Event()
+
+    def kill(self) -> None:
+        super().kill()
+        self._theirs.close()
+        self._dead.set()
+
+    async def wait(self) -> Exit:
+        await self._dead.wait()
+        return Exit(signal=signal.SIGKILL)
+
+
+class Immortal(FakeProcess):
+    """A process that hangs in the kernel, where not even SIGKILL reaches it."""
+
+    async def wait(self) -> Exit:
+        await trio.sleep_forever()
+        raise AssertionError
 
 
 class FakeSpawner:
@@ -423,3 +458,162 @@ async def test_what_cannot_be_understood_ends_the_run_in_words(
     assert child.refused
     assert child.refused.kind == kind
     assert words in child.refused.words
+
+
+ENDED = encode(hello()) + encode(Ended("completed"))
+HELD = encode(Refused("held", "run r1 is held by process 5"))
+
+
+async def run_fakes(world: World, *processes: FakeProcess, why: str = "start") -> Child:
+    """A child that these processes perform, one after the other."""
+    child = Nest(FakeSpawner(*processes), world).child(why, seconds=0.05)
+    try:
+        with trio.fail_after(SECONDS):
+            await child.run()
+    finally:
+        for process in processes:
+            process.close()
+    return child
+
+
+async def test_what_is_held_for_a_moment_is_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was ours is gone on with; one that was never ours is refused at once."""
+    monkeypatch.setattr(child_module, "HELD_SECONDS", 0.0)
+    crashed = FakeProcess(encode(hello()))
+    child = await run_fakes(
+        world, crashed, FakeProcess(HELD), FakeProcess(HELD), FakeProcess(ENDED)
+    )
+    assert child.refused is None
+    left = FakeProcess(encode(hello()) + encode(Leaving("a tool blocks")))
+    child = await run_fakes(world, left, FakeProcess(HELD), FakeProcess(ENDED))
+    assert child.refused is None
+    child = await run_fakes(world, FakeProcess(HELD), FakeProcess(ENDED), why="resume")
+    assert child.refused
+    assert child.refused.kind == "held"
+
+
+async def test_what_is_held_for_long_is_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tries have an end, which those of an earlier time do not bring nearer."""
+    monkeypatch.setattr(child_module, "HELD_SECONDS", 0.0)
+    monkeypatch.setattr(child_module, "HELD_MAX", 2)
+    said = [encode(hello()), HELD, HELD, encode(hello()), HELD, HELD, HELD]
+    child = await run_fakes(world, *map(FakeProcess, said), FakeProcess(ENDED))
+    assert child.refused
+    assert child.refused.kind == "held"
+
+
+@pytest.mark.parametrize("how", ["missing", "folder", "descriptors"])
+async def test_a_log_that_cannot_be_opened_is_told_in_words(world: World, how: str) -> None:
+    """The run is refused as one for which there is no process; nothing else of the tree ends."""
+    if how == "missing":
+        shutil.rmtree(world.run_dir)
+    if how == "folder":
+        (world.run_dir / "actor.log").mkdir()
+    process = FakeProcess(ENDED)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if how == "descriptors":
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        child = await run_fakes(world, process)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert child.refused
+    assert child.refused.kind == "spawn"
+    assert f"cannot open {world.run_dir / 'actor.log'}: " in child.refused.words
+
+
+async def test_a_stop_to_an_actor_that_reads_nothing_kills_it(world: World) -> None:
+    """After the grace, though the channel is full and the Stop never leaves."""
+    process = Frozen(encode(hello()))
+    child = Nest(FakeSpawner(process), world).child(seconds=0.05)
+
+    async def fill_and_stop() -> None:
+        while child.tell("x" * 16_000, "somebody"):
+            await wait_all_tasks_blocked()
+        child.stop("enough", "user")
+
+    with trio.fail_after(SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(child.run)
+            await wait_all_tasks_blocked()
+            nursery.start_soon(fill_and_stop)
+    assert process.kills
+
+
+async def test_a_stop_comes_before_a_start_that_nobody_reads(world: World) -> None:
+    """The process is killed after the grace, and not after the time that a start has."""
+    world.change(system="x" * 4_000_000)
+    process = Frozen()
+    child = Nest(FakeSpawner(process), world).child(seconds=0.05)
+    child.stop("enough", "user")
+    with trio.fail_after(SECONDS):
+        await child.run()
+    assert process.kills
+
+
+async def test_a_process_that_reads_no_start_is_killed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that died before it had opened the run; three of them are enough."""
+    monkeypatch.setattr(child_module, "START_SECONDS_MAX", 0.01)
+    world.change(system="x" * 4_000_000)
+    processes = [Frozen() for _ in range(3)]
+    child = await run_fakes(world, *processes)
+    assert all(process.kills for process in processes)
+    assert child.refused
+    assert child.refused.kind == "crashed"
+
+
+async def test_a_process_that_nothing_ends_is_left_to_its_spawner(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run has its ending, the tree goes on, and the log says what is left."""
+    monkeypatch.setattr(burial, "EXIT_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(burial, "KILLED_SECONDS_MAX", 0.01)
+    process = Immortal(ENDED)
+    child = await run_fakes(world, process)
+    assert child.refused is None
+    assert process.kills == 1
+    assert "was killed, and is not gone after 0.01 s" in caplog.text
+
+
+@pytest.mark.slow
+async def test_a_deadline_holds_for_a_tool_that_lets_nothing_else_run(world: World) -> None:
+    """Neither its own time nor the actor's Stop reaches it: the supervisor ends it within grace."""
+    await world.provide([Call("spin")])
+    use(world, "spin")
+    world.limit(deadline_seconds=0.5)
+    async with nest(world) as here:
+        began = trio.current_time()
+        outcome = await here.run(here.child(seconds=0.3))
+        took = trio.current_time() - began
+    reason = "the deadline of 0.5 s is reached"
+    assert outcome == Outcome(Status.INTERRUPTED, Cancelled(reason, "deadline"))
+    assert took < 0.5 + 0.3 + 1.0, "the last process, which records the ending, has to start too"
+    assert epochs(world) == ["start", "restart"]
+
+
+@pytest.mark.parametrize(("worked", "ended"), [(59.99, True), (30.0, False)])
+async def test_a_deadline_counts_what_was_worked_before(
+    world: World, monkeypatch: pytest.MonkeyPatch, worked: float, ended: bool
+) -> None:
+    """A process that says nothing more has what the journal leaves it of the limit."""
+    world.limit(deadline_seconds=0.01)  # It was raised since, which only the journal knows.
+    opened = Opened(
+        schema=1, run_id="r1", root="r1", agent="lead", epoch=1, pid=1, host="", boot_id="",
+        durability="process", code_version="", config_digest="", why="start", tools={},
+        limits=Limits(deadline_seconds=60.0), at=1000.0,
+    )  # fmt: skip
+    journal = Journal.open(world.run_dir)
+    journal.begin(opened)
+    journal.write(opened, UserMessage(text="hurry", who="boss", at=1000.0 + worked))
+    journal.close()
+    process = Frozen(encode(hello()))
+    monkeypatch.setattr(burial, "EXIT_SECONDS_MAX", 0.01)
+    with trio.move_on_after(0.1) as limit:
+        await run_fakes(world, process, why="resume")
+    assert limit.cancelled_caught is not ended

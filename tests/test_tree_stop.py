@@ -101,6 +101,24 @@ async def test_a_deadline_of_the_root_stops_its_tree(grove: Grove) -> None:
     check_quiet(grove)
 
 
+@pytest.mark.slow
+@played
+async def test_a_deadline_holds_though_a_tool_lets_nothing_else_run(grove: Grove) -> None:
+    """The supervisor stops the run and its children in the actor's place, in the same words."""
+    grove.agent("lead", [[ask("a"), Call("spin_later")]], "research", "spin_later", deadline_s=1.0)
+    grove.agent("researcher", [Call("dawdle")], "dawdle")
+    grove.behind(research="researcher")
+
+    async def act() -> None:
+        await grove.heard("tool_progress", "r1.1.0")
+        grove.go()
+
+    await grove.beside(act, supervision="stop_grace_s = 0.5")
+    assert cancelled(grove, "r1") == Cancelled("the deadline of 1 s is reached", "deadline")
+    assert cancelled(grove, "r1.1.0") == Cancelled("its parent has reached its deadline", "parent")
+    assert grove.living() == set()
+
+
 @played
 async def test_the_end_of_a_parent_stops_its_children(grove: Grove) -> None:
     """It fails while a child is under way; the child's ending and money are on its record."""

@@ -44,6 +44,15 @@ async def forbid_later(context: ToolContext) -> str:
     raise PermissionError("not yours")
 
 
+@tool(read_only=True)
+async def spin_later(context: ToolContext) -> str:
+    """Wait until a file called go is there, then let nothing else in the process have a turn."""
+    while not (context.require_workspace().root / "go").exists():  # noqa: ASYNC110  # no other sign
+        await trio.sleep(0.005)
+    while True:
+        pass
+
+
 @tool(needs_approval=True)
 async def remove(context: ToolContext, name: str) -> str:
     """Note a name as removed."""
