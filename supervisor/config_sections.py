@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from actors.estimate import CounterName
+from actors.state import RESTARTS_KEPT
 from actors.testing.faults import Fault
 from actors.window import PolicyName
 
@@ -207,8 +208,8 @@ class McpServer(Section, frozen=True, kw_only=True):
 class Supervision(Section, frozen=True, kw_only=True):
     """``[supervision]``: crashes and stops."""
 
-    max_restarts: Annotated[int, Meta(ge=0, le=1000)] = 3
-    """Per actor, within ``restart_period_s``."""
+    max_restarts: Annotated[int, Meta(ge=0, le=RESTARTS_KEPT - 1)] = 3
+    """Per actor, within ``restart_period_s``; a run remembers one more than the most."""
     restart_period_s: Seconds = 60.0
     stop_grace_s: Annotated[float, Meta(gt=0, le=3600)] = 2.0
     """How long an actor may take to end in order before it is killed."""

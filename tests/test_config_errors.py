@@ -94,6 +94,8 @@ CONTEXT = "agents.lead.context"
         ("tools.other.root=files", "root belongs in [tools.files]"),
         ("tools.mine.description=x", "exactly one of root, module, agent, found none of them"),
         ("mcp.web.command=[]", "a list that is not empty"),
+        ("supervision.max_restarts=16", "a whole number from 0 to 15, found 16"),
+        ("supervision.max_restarts=-1", "a whole number from 0 to 15, found -1"),
         ("state.durability=maybe", 'expected one of "power", "process"'),
     ],
 )

@@ -12,7 +12,7 @@ from actors.messages import Nature, ResultKind
 from actors.money import Prices, Usage
 from actors.outcome import Cancelled, MaxBudget, MaxTurns, Outcome, Status
 from actors.spec import ErrorPolicy, Limits
-from actors.state import State
+from actors.state import RESTARTS_KEPT, State
 
 PRICES = Prices(2_000_000, 200_000, 12_000_000)
 
@@ -320,16 +320,20 @@ def test_three_opens_that_brought_nothing_are_a_crash_loop():
     )
 
 
-def test_too_many_restarts_in_a_period_are_a_crash_loop():
-    """Counted in the journal, so that killing the supervisor does not reset it."""
-    story = Story(rules_=rules(max_restarts=3, restart_period_seconds=1000.0))
-    for turn in range(1, 5):
+@pytest.mark.parametrize("most", [0, 3, RESTARTS_KEPT - 1])
+def test_too_many_restarts_in_a_period_are_a_crash_loop(most: int):
+    """Counted in the journal, so that killing the supervisor does not reset it.
+
+    The highest number that a configuration may have is one that can be passed.
+    """
+    story = Story(rules_=rules(max_restarts=most, restart_period_seconds=1000.0))
+    for turn in range(1, most + 2):
         story.reply(call("look"))
         story.run(f"{turn}.0", Nature.READ_ONLY)
         assert isinstance(story.decide(), Ask)
         story.open("restart")
     assert story.decide() == Finish(
-        Outcome(Status.FAILED, error="crash loop: restarted more than 3 times in 1000 s")
+        Outcome(Status.FAILED, error=f"crash loop: restarted more than {most} times in 1000 s")
     )
 
 
