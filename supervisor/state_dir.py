@@ -147,15 +147,29 @@ class StateDir:
         lock = self.run_dir(run_id) / LOCK
         try:
             facts = lock.stat()
+            words = lock.read_bytes()[:200].split()
             table = Path("/proc/locks").read_text()
         except OSError:
             return None
-        device = f"{os.major(facts.st_dev):02x}:{os.minor(facts.st_dev):02x}:{facts.st_ino}"
-        for line in table.splitlines():
-            fields = line.split()
-            if "FLOCK" in fields and device in fields:
-                return int(fields[fields.index(device) - 1])
-        return None
+        device = f"{os.major(facts.st_dev):02x}:{os.minor(facts.st_dev):02x}"
+        written = words[0].decode("ascii", "replace") if words else ""
+        return holder_in(table, device, facts.st_ino, written)
+
+
+def holder_in(table: str, device: str, inode: int, written: str) -> int | None:
+    """The pid that holds a lock on a file, by the text of ``/proc/locks``; None when free.
+
+    Some file systems, as btrfs and overlayfs, show another device than the table has. There the
+    holder is known by the pid that is ``written`` in the file.
+    """
+    for line in table.splitlines():
+        fields = line.split()
+        if len(fields) < 6 or fields[1] != "FLOCK":
+            continue
+        pid, place = fields[4:6]
+        if place.endswith(f":{inode}") and (place == f"{device}:{inode}" or pid == written):
+            return int(pid)
+    return None
 
 
 def numbers(run_id: str) -> list[int]:

@@ -15,6 +15,7 @@ from actors.journal import JOURNAL
 from actors.testing.scripts import Call, Say
 from supervisor.cli import main
 from supervisor.config import load_config
+from supervisor.state_dir import holder_in
 
 EVIL = "a\x1b]0;owned\x07\x1b[2J\x9b\u202eb\u2028c\x7f"
 STEPS = [[Say(EVIL), Call("read_file", {"path": "errors.log"})], Say(f"{EVIL} done")]
@@ -122,6 +123,37 @@ def test_ps_calls_a_run_running_while_somebody_holds_it(exeunt: Exeunt, state: P
         code, _, told = exeunt("approve", "r2", "1.0")
         assert code == 2
         assert "is being performed by process" in told
+
+
+LOCKS = """\
+1: FLOCK  ADVISORY  WRITE 501 00:2f:77 0 EOF
+1: -> FLOCK  ADVISORY  WRITE 502 00:2f:77 0 EOF
+2: POSIX  ADVISORY  WRITE 503 00:2f:78 0 EOF
+3: FLOCK  ADVISORY  WRITE 504 00:2f:177 0 EOF
+4: FLOCK  ADVISORY  WRITE 505 08:01:77 0 EOF
+5: OFDLCK ADVISORY  READ -1 00:06:79 0 EOF
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "inode", "written", "pid"),
+    [
+        ("00:2f", 77, "", 501),
+        ("08:01", 77, "505", 505),
+        ("00:33", 77, "501", 501),
+        ("00:33", 77, "505", 505),
+        ("00:33", 77, "502", None),
+        ("00:33", 77, "", None),
+        ("00:2f", 78, "503", None),
+        ("00:2f", 7, "501", None),
+        ("00:2f", 79, "-1", None),
+    ],
+)
+def test_a_holder_is_known_by_device_or_by_what_is_written(
+    device: str, inode: int, written: str, pid: int | None
+) -> None:
+    """Where stat shows another device than the kernel's table; who waits holds nothing."""
+    assert holder_in(LOCKS, device, inode, written) == pid
 
 
 def test_an_empty_state_directory_is_said_to_be_empty(exeunt: Exeunt, tmp_path: Path) -> None:

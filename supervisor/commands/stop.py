@@ -65,7 +65,9 @@ async def _ended(state_dir: StateDir, run_id: str, seconds: float) -> Standing:
 def _unstopped(found: Standing, commands: Commands, asked: bool) -> str:
     match found.status:
         case "running" if asked:
-            return f"{found.run_id} was asked to stop, and has not ended yet (process {found.pid})"
+            return f"{found.run_id} was asked to stop, and has not ended yet"
+        case "running" if found.pid is None:
+            return f"{found.run_id} is between two processes, or its supervisor is stuck; try again"
         case "running":
             return (
                 f"{found.run_id} is held by process {found.pid}, whose supervisor does not answer. "
