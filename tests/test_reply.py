@@ -184,7 +184,7 @@ def test_damaged_text_is_mended_and_kept():
 )
 def test_a_reply_that_no_frame_holds_is_refused(message: dict[str, Any]):
     """It could not be saved, so it is a failed attempt that may have been billed."""
-    with pytest.raises(ProviderError, match="over the limit|over 1000 tool calls") as caught:
+    with pytest.raises(ProviderError, match=r"over the limit|over 1000 tool calls") as caught:
         parse_document(document(message))
     assert caught.value.billed
 
