@@ -4,8 +4,8 @@ It holds no truth of its own. What a run is stands in its directory, so a superv
 replaced by the next ``resume``.
 """
 
-from collections.abc import AsyncGenerator, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Collection, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import trio
@@ -58,7 +58,8 @@ class Supervisor:
         """
         addresses = await self._addresses(config)
         run_id = self.state_dir.create(config, run_id)
-        return await self._perform(run_id, config, addresses, "start", LimitChange())
+        with self._held(run_id):
+            return await self._perform(run_id, config, addresses, "start", LimitChange())
 
     async def resume(self, run_id: str, raised: LimitChange | None = None) -> Report:
         """Go on with a tree from disk; of a root that has ended for good, report its ending.
@@ -66,12 +67,24 @@ class Supervisor:
         Raises as ``run`` does, and JournalError.
         """
         config = self.state_dir.config(run_id)
-        state = self.state_dir.state(run_id)
-        if state.outcome and state.outcome.status not in RESUMABLE:
-            return tree_report(self.state_dir, run_id)
-        addresses = await self._addresses(config)
-        why = "resume" if state.epoch else "start"
-        return await self._perform(run_id, config, addresses, why, raised or LimitChange())
+        with self._held(run_id):
+            state = self.state_dir.state(run_id)
+            if state.outcome and state.outcome.status not in RESUMABLE:
+                return tree_report(self.state_dir, run_id)
+            addresses = await self._addresses(config)
+            why = "resume" if state.epoch else "start"
+            return await self._perform(run_id, config, addresses, why, raised or LimitChange())
+
+    @contextmanager
+    def _held(self, run_id: str) -> Generator[None, None, None]:
+        """Have a tree to ourselves; raises RunRefused."""
+        if run_id in self._trees:
+            words = f"run {run_id} is under way in this program already; wait for it or stop it"
+            raise RunRefused(Refused("held", words))
+        with lock_tree(self.state_dir.run_dir(run_id)) as refused:
+            if refused:
+                raise RunRefused(refused)
+            yield
 
     async def _perform(
         self,
@@ -81,24 +94,17 @@ class Supervisor:
         why: str,
         raised: LimitChange,
     ) -> Report:
-        if run_id in self._trees:
-            words = f"run {run_id} is under way in this program already; wait for it or stop it"
-            raise RunRefused(Refused("held", words))
-        run_dir = self.state_dir.run_dir(run_id)
-        with lock_tree(run_dir) as refused:
-            if refused:
-                raise RunRefused(refused)
-            tree = Tree(self.state_dir, self.spawner, config, run_id, addresses, self._listener)
-            if self._stopped:
-                tree.stop(*self._stopped)
-            self._trees[run_id] = tree
-            try:
-                async with trio.open_nursery() as nursery:
-                    await nursery.start(listen, run_dir, tree)
-                    child = await tree.run(why, raised)
-                    nursery.cancel_scope.cancel()
-            finally:
-                del self._trees[run_id]
+        tree = Tree(self.state_dir, self.spawner, config, run_id, addresses, self._listener)
+        if self._stopped:
+            tree.stop(*self._stopped)
+        self._trees[run_id] = tree
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(listen, self.state_dir.run_dir(run_id), tree)
+                child = await tree.run(why, raised)
+                nursery.cancel_scope.cancel()
+        finally:
+            del self._trees[run_id]
         return self._report(run_id, child.refused)
 
     def _report(self, run_id: str, refused: Refused | None) -> Report:
