@@ -1,10 +1,11 @@
 """The state directory: where runs live, who may read them, and what they were configured with."""
 
+import contextlib
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from actors.events import AnyEvent
@@ -12,6 +13,7 @@ from actors.journal import JOURNAL, LOCK, read_events
 from actors.outcome import path_of
 from actors.state import State, fold
 from supervisor.config import Config
+from supervisor.tree_lock import LOCK as TREE_LOCK
 
 CONFIG = "config.json"
 LOG = "actor.log"
@@ -60,7 +62,7 @@ class StateDir:
     def create(self, config: Config, run_id: str | None = None) -> str:
         """Make the directory of a new run and store its configuration; returns the run id."""
         self.prepare()
-        run_id = run_id or new_run_id()
+        run_id = new_run_id() if run_id is None else run_id
         folder = self.run_dir(run_id)
         try:
             folder.mkdir(mode=0o700)
@@ -83,7 +85,9 @@ class StateDir:
 
     def exists(self, run_id: str) -> bool:
         """Whether there is a run of that name."""
-        return self.run_dir(run_id).is_dir()
+        folder = self.run_dir(run_id)
+        with self._readable():
+            return folder.is_dir()
 
     def below(self, run_id: str) -> Iterator[str]:
         """The runs below this one, at any depth, parents before their children."""
@@ -101,7 +105,7 @@ class StateDir:
     def existing(self, run_id: str) -> Path:
         """The directory of a run that is there."""
         folder = self.run_dir(run_id)
-        if not folder.is_dir():
+        if not self.exists(run_id):
             known = ", ".join([name for name in self.run_ids() if "." not in name][-5:])
             hint = f"the latest are {known}" if known else "there are none"
             raise StateError(f"there is no run {run_id} in {self.path}; {hint}")
@@ -120,7 +124,8 @@ class StateDir:
     def events(self, run_id: str) -> list[AnyEvent]:
         """All events of a run; none when it was never opened. Raises JournalError."""
         folder = self.existing(run_id)
-        return read_events(folder) if (folder / JOURNAL).exists() else []
+        with self._readable():
+            return read_events(folder) if (folder / JOURNAL).exists() else []
 
     def state(self, run_id: str) -> State:
         """The state of a run, from its journal. Raises JournalError."""
@@ -129,31 +134,51 @@ class StateDir:
     def run_ids(self) -> Iterator[str]:
         """The runs that are there, oldest first."""
         found = self._entries()
-        found.sort(key=lambda entry: (entry.stat().st_ctime, entry.name))
+        with self._readable():
+            found.sort(key=lambda entry: (entry.stat().st_ctime, entry.name))
         yield from (entry.name for entry in found)
 
     def _entries(self) -> list[os.DirEntry[str]]:
-        try:
-            found = [e for e in os.scandir(self.runs) if e.is_dir(follow_symlinks=False)]
-        except OSError:
-            return []
+        with self._readable():
+            try:
+                found = [e for e in os.scandir(self.runs) if e.is_dir(follow_symlinks=False)]
+            except FileNotFoundError:
+                return []
         return [entry for entry in found if _RUN_ID.fullmatch(entry.name)]
+
+    @contextlib.contextmanager
+    def _readable(self) -> Generator[None, None, None]:
+        """Tell in words that what is here cannot be read, as that of another user cannot."""
+        try:
+            yield
+        except OSError as error:
+            raise StateError(
+                f"the state directory {self.path} cannot be read: {error.strerror}. "
+                "Name one of your own with --state-dir"
+            ) from None
 
     def holder(self, run_id: str) -> int | None:
         """The pid of the process that holds a run's lock, asked of the kernel; None when free.
 
         The lock is not touched, since even trying it could get in an actor's way.
         """
-        lock = self.run_dir(run_id) / LOCK
-        try:
-            facts = lock.stat()
-            words = lock.read_bytes()[:200].split()
-            table = Path("/proc/locks").read_text()
-        except OSError:
-            return None
-        device = f"{os.major(facts.st_dev):02x}:{os.minor(facts.st_dev):02x}"
-        written = words[0].decode("ascii", "replace") if words else ""
-        return holder_in(table, device, facts.st_ino, written)
+        return _holder(self.run_dir(run_id) / LOCK)
+
+    def supervisor_of(self, root: str) -> int | None:
+        """The pid of the process that supervises the tree below a root; None when nobody does."""
+        return _holder(self.run_dir(root) / TREE_LOCK)
+
+
+def _holder(lock: Path) -> int | None:
+    try:
+        facts = lock.stat()
+        words = lock.read_bytes()[:200].split()
+        table = Path("/proc/locks").read_text()
+    except OSError:
+        return None
+    device = f"{os.major(facts.st_dev):02x}:{os.minor(facts.st_dev):02x}"
+    written = words[0].decode("ascii", "replace") if words else ""
+    return holder_in(table, device, facts.st_ino, written)
 
 
 def holder_in(table: str, device: str, inode: int, written: str) -> int | None:

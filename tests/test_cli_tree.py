@@ -73,6 +73,25 @@ def test_a_verdict_that_fits_nothing_names_what_waits_elsewhere_in_the_tree(
     assert "In its tree these wait: r1.1.1 1.0." in told
 
 
+def test_arguments_that_do_not_fit_use_up_no_verdict(waiting: Grove, exeunt: Exeunt) -> None:
+    """They are held against the tool before anything is recorded; those that fit are taken."""
+    for edited, words in (
+        ('{"name": 3}', "The arguments do not fit: Expected `str`, got `int`"),
+        ('{"nam": "x"}', "The parameters are: name (required)."),
+        ("{}", "missing required field `name`"),
+    ):
+        typed = ("approve", "r1.1.0", "1.0", "--args", edited, "--no-resume", "--json")
+        code, found, _ = exeunt(*typed)
+        assert code == 2
+        assert found["error"].startswith("--args: ")
+        assert words in found["error"]
+    assert waiting.events("r1.1.0", ApprovalGiven) == []
+    typed = ("approve", "r1.1.0", "1.0", "--args", '{"name": "new"}', "--no-resume")
+    assert exeunt(*typed)[0] == 0
+    assert len(waiting.events("r1.1.0", ApprovalGiven)) == 1
+    assert "no call '9.0'" in exeunt("approve", "r1.1.0", "9.0", "--args", "{}")[2]
+
+
 def test_a_message_is_recorded_for_the_next_resume(waiting: Grove, exeunt: Exeunt) -> None:
     """For the root or a child; it is the run's own user who reads it, and nothing else happens."""
     code, found, told = exeunt("tell", "r1.1.1", "look at notes.txt too", "--json")
@@ -229,6 +248,28 @@ async def test_one_child_is_stopped_and_the_rest_goes_on(grove: Grove, exeunt: E
     assert "interrupted after 1 turn (enough)" in first.content
     assert second.content.startswith("completed: ")
     assert [child.status for child in report.children] == ["interrupted", "completed"]
+
+
+@pytest.mark.slow
+@played
+async def test_stop_of_a_root_returns_when_nothing_of_its_tree_is_left(
+    grove: Grove, exeunt: Exeunt
+) -> None:
+    """Not even a child that blocks its process, which the end of its grace alone can end."""
+    grove.family(2, [Call("spin_later"), Say("done")], "spin_later")
+    config = await grove.config(supervision="stop_grace_s = 0.5")
+
+    async def act() -> None:
+        await grove.heard("tool_start", times=4)
+        (grove.workspace / "go").touch()
+        code, found, _ = await typed(exeunt, "stop", "r1", "--json")
+        assert (code, found["stopped"], found["status"]) == (0, True, "interrupted")
+        assert grove.living() == set()
+        assert grove.supervisor.state_dir.supervisor_of("r1") is None
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(act)
+        assert (await grove.supervisor.run(config, "r1")).status == "interrupted"
 
 
 @pytest.mark.slow

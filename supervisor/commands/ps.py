@@ -44,7 +44,7 @@ class Row(msgspec.Struct, omit_defaults=True):
 def ps(args: argparse.Namespace) -> int:
     """List all runs, or one with those below it."""
     state_dir = StateDir(args.state_dir)
-    names = tree_ids(state_dir, args.run) if args.run else list(state_dir.run_ids())
+    names = tree_ids(state_dir, args.run) if args.run is not None else list(state_dir.run_ids())
     rows = tree([row_of(standing_of(state_dir, name)) for name in names])
     if args.json:
         output.document([msgspec.structs.asdict(row) for row in rows])

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     for agent in config.agents_in_use():
         api_key(config, agent=agent)
     state_dir = StateDir(args.state_dir)
-    run_id: str = args.run_id or new_run_id()
+    run_id: str = new_run_id() if args.run_id is None else args.run_id
     if state_dir.exists(run_id):
         hint = Commands(args.state_dir_shown).line("resume", run_id)
         raise UsageError(f"there is a run {run_id} already. Go on with it: {hint}")

@@ -8,7 +8,7 @@ import trio
 from actors.text import clean
 from supervisor import output
 from supervisor.report import tree_report
-from supervisor.standing import Standing, root_of, standing_of
+from supervisor.standing import Standing, root_of, standing_of, tree_ids
 from supervisor.state_dir import StateDir
 from supervisor.stop_socket import StopRequest, ask
 from supervisor.terminal import Style, visible
@@ -34,13 +34,14 @@ def stop(args: argparse.Namespace) -> int:
     if asked:
         grace = state_dir.config(run_id).supervision.stop_grace_s
         found = trio.run(_ended, state_dir, run_id, 2 * grace + EXTRA_SECONDS)
-    stopped = asked and found.ended and found.pid is None
+    left = _held(state_dir, run_id) if asked and found.ended else None
+    stopped = asked and found.ended and left is None
     if args.json:
         reason = found.state.outcome.reason if found.state.outcome else None
         output.document(
             {"run_id": run_id, "stopped": stopped, "status": found.status, "reason": reason}
         )
-    if stopped or found.ended:
+    if found.ended and left is None:
         style = Style(sys.stderr)
         told = tree_report(state_dir, run_id)
         if not asked:
@@ -48,18 +49,29 @@ def stop(args: argparse.Namespace) -> int:
         output.write_note(sys.stderr, ending(told, style))
         output.write_note(sys.stderr, next_steps(told, commands))
         return 0
-    output.note(_unstopped(found, commands, asked))
+    if left is not None:
+        output.note(f"{run_id} has ended, and process {left} is still there; try again")
+    else:
+        output.note(_unstopped(found, commands, asked))
     return 1
 
 
 async def _ended(state_dir: StateDir, run_id: str, seconds: float) -> Standing:
-    """The run once it has ended and nobody holds it, or after ``seconds`` as it stands then."""
+    """The run once it has ended and nothing of it is held; after ``seconds`` as it stands then."""
     found = standing_of(state_dir, run_id)
     with trio.move_on_after(seconds):
-        while not found.ended or found.pid is not None:
+        while not found.ended or _held(state_dir, run_id) is not None:
             await trio.sleep(_POLL_SECONDS)
             found = standing_of(state_dir, run_id)
     return found
+
+
+def _held(state_dir: StateDir, run_id: str) -> int | None:
+    """A process that holds a run or one below it; of a root also its supervisor, the last to go."""
+    if run_id == root_of(run_id) and (pid := state_dir.supervisor_of(run_id)) is not None:
+        return pid
+    holders = (state_dir.holder(name) for name in tree_ids(state_dir, run_id))
+    return next((pid for pid in holders if pid is not None), None)
 
 
 def _unstopped(found: Standing, commands: Commands, asked: bool) -> str:

@@ -5,7 +5,10 @@ import argparse
 import msgspec
 import trio
 
+from actors.catalogue import Catalogue, CatalogueError
+from actors.children import child_tools
 from actors.text import clean
+from actors.tool_errors import ArgumentError
 from actors.verdict import Verdict, VerdictRefused, record_verdict, waits
 from supervisor import output
 from supervisor.commands import UsageError
@@ -48,6 +51,8 @@ def _record(args: argparse.Namespace, verdict: Verdict) -> int:
             f"run {run_id} is being performed {who}, so no verdict can be recorded. "
             f"Wait until it ends, or type: {commands.line('stop', root)}"
         )
+    if verdict.args is not None:
+        _check_fit(state_dir, run_id, verdict.ref, verdict.args)
     try:
         recorded = trio.run(record_verdict, state_dir.run_dir(run_id), verdict)
     except VerdictRefused as error:
@@ -99,13 +104,31 @@ def _see(state_dir: StateDir, run_id: str, commands: Commands) -> str:
     return f"In its tree these wait: {_listed(waiting)}. {see}" if waiting else see
 
 
+def _check_fit(state_dir: StateDir, run_id: str, ref: str, edited: str) -> None:
+    """Raise UsageError for arguments that the tool would refuse, which would use up a verdict."""
+    state = state_dir.state(run_id)
+    try:
+        call = state.call(ref)
+    except KeyError:
+        return  # Told by whoever would record the verdict.
+    spec = state_dir.config(run_id).run_spec(state.agent, task="").tools
+    try:
+        tool = Catalogue.load(spec, child_tools(spec.agents)).get(call.written.name)
+        if tool is not None:
+            tool.parse(edited)
+    except CatalogueError as error:
+        raise UsageError(f"--args cannot be checked, so nothing was recorded: {error}") from None
+    except ArgumentError as error:
+        raise UsageError(f"--args: {error} Nothing was recorded") from None
+
+
 def _listed(words: list[str]) -> str:
     more = f" and {len(words) - LISTED_MAX} more" if len(words) > LISTED_MAX else ""
     return f"{', '.join(words[:LISTED_MAX])}{more}"
 
 
 def _arguments(text: str) -> str:
-    """The arguments as compact JSON; the tool's schema is held against them when it is called."""
+    """The arguments as compact JSON."""
     try:
         value = msgspec.json.decode(clean(text))
         if isinstance(value, dict):
