@@ -48,7 +48,8 @@ def read_child(run_dir: Path, refused: str = "") -> ChildReport:
     if not there:
         return ChildReport("no result: it was never started", "", 0)
     if outcome is None:
-        words = f"no result yet after {_turns(state)}{_findings(state)}"
+        # Short of the words for no findings, which would say the same again.
+        words = f"no result yet after {_turns(state)}{_findings(state).removesuffix(NO_FINDINGS)}"
         return ChildReport(words, "", spent)
     if isinstance(outcome.interruption, Approval | InDoubt):
         return ChildReport(outcome.reason, outcome.status, spent, outcome.interruption)

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from actors.spec import LimitChange as LimitChange
     from supervisor.config import Config as Config
     from supervisor.config import ConfigError as ConfigError
     from supervisor.config import load_config as load_config
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Config": "config",
     "ConfigError": "config",
+    "LimitChange": "supervisor",
     "Report": "report",
     "RunRefused": "supervisor",
     "StateDir": "state_dir",
@@ -34,6 +36,7 @@ _HOME = {
 __all__ = [
     "Config",
     "ConfigError",
+    "LimitChange",
     "Report",
     "RunRefused",
     "StateDir",

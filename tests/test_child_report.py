@@ -93,6 +93,12 @@ def test_a_child_without_an_ending_tells_how_far_it_came(tmp_path: Path):
     assert report_of(story, tmp_path) == ChildReport(words, "", 10)
 
 
+def test_a_child_without_an_ending_and_findings_says_so_once(tmp_path: Path):
+    story = Story()
+    story.reply(call("look"), text=None, cost_nusd=10)
+    assert report_of(story, tmp_path) == ChildReport("no result yet after 1 turn", "", 10)
+
+
 def test_findings_are_what_was_said_and_read_last(tmp_path: Path):
     """The last three of each, in the order of the turns; errors are no findings."""
     story = Story()
