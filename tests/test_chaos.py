@@ -24,6 +24,8 @@ from supervisor.chaos.plan import (
 from supervisor.chaos.round import Round
 from supervisor.chaos.session import Session
 from supervisor.cli import main
+from supervisor.commands import UsageError
+from supervisor.commands.chaos import _check_completes
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 BOUNDARIES = [Boundary("root", "turn", n) for n in (1, 2, 3)] + [Boundary("2.0", "bytes", 700)]
@@ -119,6 +121,22 @@ def test_a_real_run_is_replayed(tmp_path: Path) -> None:
     )
     assert report.ok, report
     assert (report.runs, report.status) == (3, "completed")
+
+
+def test_a_tree_that_fails_by_itself_is_not_struck() -> None:
+    """There is nothing to compare with, and its own reason is what its author must read."""
+
+    def session(status: str, error: str | None) -> Session:
+        ended = Ended(status=status, output=None, error=error, workspace={}, runs=("root",))
+        return cast(Session, SimpleNamespace(reference=ended))
+
+    for status in ("completed", "max_turns_exceeded", "budget_exceeded"):
+        _check_completes(session(status, None))
+    words = "^nothing to compare: the run ends failed by itself: HTTP 500$"
+    with pytest.raises(UsageError, match=words):
+        _check_completes(session("failed", "HTTP 500"))
+    with pytest.raises(UsageError, match="ends interrupted by itself"):
+        _check_completes(session("interrupted", None))
 
 
 def test_a_broken_round_tells_how_to_see_it_again() -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from actors.outcome import Status
 from actors.testing.chaos_report import ChaosReport
 from supervisor import output
 from supervisor.chaos.findings import findings
@@ -46,6 +47,7 @@ def chaos(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="exeunt-chaos-") as folder:
         try:
             with open_session(config, Path(folder), recorded=bool(recorded)) as session:
+                _check_completes(session)
                 rng = random.Random(seed)
                 rounds = _rounds(session, chosen or draw(session.boundaries, args.kills, rng))
         except NoReference as error:
@@ -61,6 +63,14 @@ def chaos(args: argparse.Namespace) -> int:
         output.document(found)
     _tell(found, Style(sys.stderr))
     return 0 if found.ok else EXIT_BROKEN
+
+
+def _check_completes(session: Session) -> None:
+    """Raise UsageError for a tree that fails or is stopped although nobody strikes it."""
+    ended = session.reference
+    if ended.status in (Status.FAILED, Status.INTERRUPTED):
+        why = visible(ended.error) if ended.error else "no reason was recorded"
+        raise UsageError(f"nothing to compare: the run ends {ended.status} by itself: {why}")
 
 
 def _command(args: argparse.Namespace) -> list[str]:
