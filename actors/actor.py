@@ -123,7 +123,7 @@ class _Actor:
         self._start = start
         self._children = Children(Path(start.run_dir), channel.send, start.shutdown_seconds / 2)
         self._run: OpenRun | None = None
-        self._stop: Stop | None = None
+        self._stop = start.stop
         self._alone = trio.Event()
         """The supervisor has closed the channel."""
 

@@ -25,6 +25,8 @@ class Rules(msgspec.Struct, frozen=True):
     on_in_doubt: str | None = None
     max_restarts: int = 3
     restart_period_seconds: float = 60.0
+    fatal: str = ""
+    """Why the run ends failed, whatever it would do next."""
     stop_conditions: Sequence[StopCondition] = ()
 
 

@@ -54,7 +54,7 @@ def _ending_underway(state: State, rules: Rules, now: float) -> tuple[str, Outco
         stop = state.stop
         cancelled = Outcome(Status.INTERRUPTED, Cancelled(stop.reason, stop.who))
         return f"cancelled, {stop.reason.removeprefix('cancelled: ')}", cancelled
-    if fatal := state.fatal or _crash_loop(state, rules, now):
+    if fatal := state.fatal or rules.fatal or _crash_loop(state, rules, now):
         return f"the run failed, {fatal}", Outcome(Status.FAILED, error=fatal)
     return None
 

@@ -104,13 +104,15 @@ async def open_run(
             return
         effects_fd = await _hold_effects(run_dir, fs)
         try:
-            notes = _notes(start, fs)
-            # Before the first line of the user's own code.
-            confine(start)
-            agents = child_tools(start.spec.tools.agents)
-            catalogue = Catalogue.load(start.spec.tools, agents)
-            conditions = [_stop_condition(path) for path in start.spec.limits.stop_when]
-            workspace = _workspace(start.spec.tools.workspace)
+            catalogue, conditions = Catalogue(()), list[StopCondition]()
+            if start.stop is None and not start.fail:
+                notes = _notes(start, fs)
+                # Before the first line of the user's own code.
+                confine(start)
+                agents = child_tools(start.spec.tools.agents)
+                catalogue = Catalogue.load(start.spec.tools, agents)
+                conditions = [_stop_condition(path) for path in start.spec.limits.stop_when]
+                workspace = _workspace(start.spec.tools.workspace)
         except (ConfinementError, CatalogueError, Unusable) as error:
             if record.state.epoch:
                 raise Unusable(str(error)) from error
@@ -118,7 +120,7 @@ async def open_run(
             await record.add(RunStopped(status=Status.FAILED, error=str(error)), barrier=True)
             yield OpenRun(record, None)
             return
-        tools = {tool.name: tool.nature.value for tool in catalogue}
+        tools = {tool.name: tool.nature.value for tool in catalogue} or record.state.tools
         await record.add(_begin(record, start, tools), barrier=True)
         children = children or Children(run_dir)
         await record.add(*_settled(record.state, children))
@@ -131,6 +133,7 @@ async def open_run(
             on_in_doubt=spec.tools.on_in_doubt,
             max_restarts=spec.max_restarts,
             restart_period_seconds=spec.restart_period_seconds,
+            fatal=start.fail,
             stop_conditions=conditions,
         )
         secure = ssl_context() if start.base_url.startswith("https:") else None

@@ -197,7 +197,8 @@ def _started_before(state: State, rules: Rules, again: Run) -> Answer | Run | In
         return Answer(call, ResultKind.ERROR, call.abandoned)
     # A child counts its crashes itself.
     if call.crashes >= CRASHES_MAX and not call.is_child:
-        words = f"This call ended the process {call.crashes} times and was not run again."
+        last = f", the last one {state.crash}," if state.crash else ""
+        words = f"This call ended the process {call.crashes} times{last} and was not run again."
         return Answer(call, ResultKind.CRASHED, words)
     match call.nature:
         case Nature.READ_ONLY | Nature.KEYED | Nature.CHILD:

@@ -234,7 +234,7 @@ class Performer:
 def too_long(words: str) -> str:
     """What a person is told when the provider takes a request for too long, and no shape helps."""
     return (
-        f"{words}. The request is longer than the model's window; nothing is lost. Set "
+        f"{words.rstrip('.')}. The request is longer than the model's window; nothing is lost. Set "
         "budget_tokens in [agents.NAME.context] below the window, so that older results are "
         "cleared in time, and start the run anew"
     )

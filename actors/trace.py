@@ -61,7 +61,8 @@ def _line_of(event: AnyEvent, state: State) -> Line | None:
     match event:
         case Opened(epoch=epoch, why=why) if epoch > 1 and why != "verdict":
             line: Line = {"type": "run_resumed", "epoch": epoch}
-            return line | ({"dropped_bytes": event.dropped} if event.dropped else {})
+            line |= {"dropped_bytes": event.dropped} if event.dropped else {}
+            return line | ({"crash": event.crash} if event.crash else {})
         case Replied():
             return (
                 {

@@ -14,6 +14,13 @@ FRAME_MAX = 16 * 1024 * 1024
 _LENGTH = struct.Struct("<I")
 
 
+class Stop(msgspec.Struct, frozen=True, tag="stop", tag_field="t"):
+    """Supervisor to actor: cancel everything, answer what is pending, write the ending."""
+
+    reason: str
+    who: str
+
+
 class Start(msgspec.Struct, frozen=True, tag="start", tag_field="t", kw_only=True):
     """Supervisor to actor, first frame: perform this run. The key travels here and nowhere else."""
 
@@ -30,14 +37,11 @@ class Start(msgspec.Struct, frozen=True, tag="start", tag_field="t", kw_only=Tru
     """``start``, ``resume`` or ``restart`` (after a crash, counted against the intensity)."""
     crash: str = ""
     """How the last process ended, when this is a restart."""
+    stop: Stop | None = None
+    """A Stop that was asked for before: what is left is recorded, and no user's code is loaded."""
+    fail: str = ""
+    """Why the run ends failed, when only its record is missing; no user's code is loaded."""
     shutdown_seconds: float = 5.0
-
-
-class Stop(msgspec.Struct, frozen=True, tag="stop", tag_field="t"):
-    """Supervisor to actor: cancel everything, answer what is pending, write the ending."""
-
-    reason: str
-    who: str
 
 
 class Tell(msgspec.Struct, frozen=True, tag="tell", tag_field="t"):

@@ -270,14 +270,15 @@ async def section_5(lab: Lab) -> None:
 
 async def section_6(lab: Lab) -> None:
     """The run is data: killed after turn 2, resumed by another process."""
-    whole = await lab.play("plan")
+    # Slow enough that the third turn is still to come when the second is heard of.
+    whole = await lab.play("plan", latency_ms=300)
 
     def kill_after_turn_two(line: dict[str, Any]) -> None:
         if line["type"] == "tool_result" and line["call"] == "2.0":
             lab.supervisor.kill()
 
     lab.watch = kill_after_turn_two
-    cut = await lab.play("plan")
+    cut = await lab.play("plan", latency_ms=300)
     lab.watch = lambda line: None
     state = lab.state.state(cut.run_id)
     messages = len(state.prompts) + sum(1 + len(turn.calls) for turn in state.turns)

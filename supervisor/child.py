@@ -5,6 +5,7 @@ and goes on from the journal. How often that may happen is decided by the run it
 journal, so that killing the supervisor does not reset the count.
 """
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -39,11 +40,9 @@ from supervisor.talk import Talk
 BACK_OFF_SECONDS = (0.0, 0.1, 0.5, 2.0)
 STILLBORN_MAX = 3
 """Processes in a row that may die before they have opened the run."""
-HELD_MAX = 50
-HELD_SECONDS = 0.1
-"""How often, and how long apart, a run is tried that a dying process still holds, or whose process
-could not be made because the zygote died.
-"""
+HELD_SECONDS_MAX = 8.0
+HELD_PAUSE_SECONDS = 0.1
+"""How long, and how far apart, a run is tried that a dying process still holds."""
 START_SECONDS_MAX = 30.0
 """How long a process may take to read what it is to do."""
 
@@ -131,33 +130,44 @@ class Child:
 
         A cancellation from outside stops the run first, and passes when its processes are gone.
         """
-        stillborn = crashes = held = 0
+        stillborn = crashes = 0
+        held_until, ours_before = math.inf, False
         start = self._start
         while not self._killed:
+            if self._stop:
+                start = msgspec.structs.replace(start, stop=self._stop)
             opened, last, exit_ = await self._session(start)
+            ours_before = ours_before or opened
             if isinstance(last, Ended) or self._killed:
                 return
             if isinstance(last, Refused):
-                held += 1
+                held_until = min(held_until, trio.current_time() + HELD_SECONDS_MAX)
                 # A process of the past that still holds a child ends within its grace; and whoever
                 # holds what was ours before, as a verdict does, has it for a moment.
-                ours = bool(start.ref) or start is not self._start
+                ours = bool(start.ref) or ours_before
+                if last.kind == "wire" and not start.fail:
+                    # What it says cannot be believed, so another process records its end.
+                    start = msgspec.structs.replace(start, why="resume", crash="", fail=last.words)
+                    continue
                 passes = last.kind == "zygote" or (last.kind == "held" and ours)
-                if not passes or held > HELD_MAX:
-                    self.refused = last
+                if not passes or trio.current_time() > held_until:
+                    self.refused = Refused("crashed", start.fail) if start.fail else last
                     return
-                await trio.sleep(HELD_SECONDS)
+                await trio.sleep(HELD_PAUSE_SECONDS)
                 continue
-            held = 0
+            held_until = math.inf
             if isinstance(last, Leaving):
                 start = msgspec.structs.replace(start, why="resume", crash="")
                 continue
             stillborn = 0 if opened else stillborn + 1
             if stillborn >= STILLBORN_MAX:
                 words = f"the actor's process {exit_.words} before it had opened the run"
-                log = Path(start.run_dir) / LOG
-                self.refused = Refused("crashed", f"{words}, {stillborn} times; see {log}")
-                return
+                words = f"{words}, {stillborn} times; see {Path(start.run_dir) / LOG}"
+                if start.fail:
+                    self.refused = Refused("crashed", words)
+                    return
+                stillborn, start = 0, msgspec.structs.replace(start, why="resume", fail=words)
+                continue
             crash = f"{exit_.words}{self._oom.words(exit_)}"
             start = msgspec.structs.replace(start, why="restart", crash=crash)
             with trio.move_on_after(BACK_OFF_SECONDS[min(crashes, len(BACK_OFF_SECONDS) - 1)]):

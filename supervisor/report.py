@@ -19,7 +19,7 @@ EXIT_CODES = {
 }
 EXIT_USAGE = 2
 EXIT_CANCELLED = 6
-EXIT_KILLED = 130
+EXIT_KILLED = EXIT_CANCELLED
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -104,7 +104,7 @@ def _in_tree(name: str, run_id: str) -> bool:
 def report(run_id: str, state: State, error: str | None = None) -> Report:
     """The report of a run; ``error`` says why it could not go on where its journal cannot."""
     head = state.head
-    outcome = state.outcome or (Outcome(Status.FAILED, error=error) if error else None)
+    outcome = Outcome(Status.FAILED, error=error) if error else state.outcome
     cost, maybe = usd(head.cost_nusd), usd(head.maybe_nusd)
     return Report(
         run_id=run_id,

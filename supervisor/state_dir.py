@@ -9,9 +9,10 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from actors.events import AnyEvent
-from actors.journal import JOURNAL, LOCK, read_events
+from actors.journal import JOURNAL, LOCK, Corrupt, read_events
 from actors.outcome import path_of
 from actors.state import State, fold
+from actors.trace import TRACE
 from supervisor.config import Config
 from supervisor.tree_lock import LOCK as TREE_LOCK
 
@@ -125,7 +126,14 @@ class StateDir:
         """All events of a run; none when it was never opened. Raises JournalError."""
         folder = self.existing(run_id)
         with self._readable():
-            return read_events(folder) if (folder / JOURNAL).exists() else []
+            found = read_events(folder) if (folder / JOURNAL).exists() else []
+            told = (folder / TRACE).exists() and (folder / TRACE).stat().st_size
+        if not found and told:
+            raise Corrupt(
+                f"the journal of run {run_id} is gone or empty, and its trace tells of a run that "
+                f"was under way. Nothing was changed; restore {folder / JOURNAL} from a copy"
+            )
+        return found
 
     def state(self, run_id: str) -> State:
         """The state of a run, from its journal. Raises JournalError."""

@@ -114,7 +114,7 @@ class Supervisor:
             if refused is None:
                 raise
             state = State()
-        if refused is None or state.outcome:
+        if refused is None:
             return tree_report(self.state_dir, run_id)
         if refused.kind in ("disk", "crashed", "wire", "spawn"):
             return report(run_id, state, refused.words)

@@ -167,7 +167,9 @@ def _steps(report: Report, commands: Commands) -> list[tuple[str, str]]:
             cap = str(2 * interruption["max_turns"])
             return [(commands.line("resume", run_id, "--max-turns", cap), "")]
         case "max_budget", _:
-            cap = f"{2 * interruption['max_budget_usd']:g}"
+            spent = interruption["spent_usd"] + interruption["possibly_spent_usd"]
+            enough = spent + 10 * interruption["next_turn_usd"]
+            cap = f"{max(2 * interruption['max_budget_usd'], enough):.2g}"
             return [(commands.line("resume", run_id, "--max-budget-usd", cap), "")]
         case "cancelled", _ if interruption["who"] == "deadline":
             return [(commands.line("resume", run_id), "with --deadline-s S for more time")]

@@ -224,7 +224,8 @@ async def test_a_call_that_kills_its_process_is_given_up(world: World) -> None:
         outcome = await here.run(here.child())
     assert outcome
     assert outcome.status is Status.COMPLETED
-    assert world.results() == ["This call ended the process 3 times and was not run again."]
+    (words,) = world.results()
+    assert words.startswith("This call ended the process 3 times, the last one killed by SIGKILL")
     assert epochs(world) == ["start", "restart", "restart", "restart"]
 
 
@@ -242,19 +243,18 @@ async def test_a_crash_loop_ends_the_run(world: World) -> None:
 
 
 async def test_an_actor_that_never_opens_its_run_is_given_up(world: World) -> None:
-    """After three of them, in words that name the log."""
+    """After three of them it is recorded as failed, in words that name the log."""
     await world.provide("plan")
     world.change(
         prices=None,
         tools=ToolsSpec(modules=("dying_module",), search_path=(str(HERE),)),
     )
     async with nest(world) as here:
-        child = here.child()
-        assert await here.run(child) is None
-    assert child.refused
-    assert child.refused.kind == "crashed"
+        outcome = await here.run(here.child())
+    assert outcome
+    assert outcome.status is Status.FAILED
     log = world.run_dir / "actor.log"
-    assert child.refused.words == (
+    assert outcome.error == (
         f"the actor's process exited with status 9 before it had opened the run, 3 times; see {log}"
     )
 
@@ -441,8 +441,8 @@ def hello() -> FromActor:
 @pytest.mark.parametrize(
     ("said", "kind", "words"),
     [
-        (b"\xff\xff\xff\xff", "wire", "the actor said what cannot be understood"),
-        (encode(hello()) + b"\x01\x00\x00\x00\xc1", "wire", "cannot be understood"),
+        (b"\xff\xff\xff\xff", "crashed", "the actor said what cannot be understood"),
+        (encode(hello()) + b"\x01\x00\x00\x00\xc1", "crashed", "cannot be understood"),
         (b"", "spawn", "no process could be made"),
     ],
     ids=["huge", "garbage", "silent"],
@@ -480,7 +480,7 @@ async def test_what_is_held_for_a_moment_is_tried_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that was ours is gone on with; one that was never ours is refused at once."""
-    monkeypatch.setattr(child_module, "HELD_SECONDS", 0.0)
+    monkeypatch.setattr(child_module, "HELD_PAUSE_SECONDS", 0.0)
     crashed = FakeProcess(encode(hello()))
     child = await run_fakes(
         world, crashed, FakeProcess(HELD), FakeProcess(HELD), FakeProcess(ENDED)
@@ -498,9 +498,9 @@ async def test_what_is_held_for_long_is_given_up(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tries have an end, which those of an earlier time do not bring nearer."""
-    monkeypatch.setattr(child_module, "HELD_SECONDS", 0.0)
-    monkeypatch.setattr(child_module, "HELD_MAX", 2)
-    said = [encode(hello()), HELD, HELD, encode(hello()), HELD, HELD, HELD]
+    monkeypatch.setattr(child_module, "HELD_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(child_module, "HELD_SECONDS_MAX", 0.0)
+    said = [encode(hello()), HELD, encode(hello()), HELD, HELD]
     child = await run_fakes(world, *map(FakeProcess, said), FakeProcess(ENDED))
     assert child.refused
     assert child.refused.kind == "held"

@@ -177,14 +177,16 @@ def test_damaged_json_is_told_in_words(data: bytes):
         Config.from_json(data)
 
 
-def test_relative_root_is_found_here_first(folder: Folder, monkeypatch: pytest.MonkeyPatch):
-    """The working directory goes before the config's folder."""
+def test_relative_root_is_found_beside_the_config_first(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+):
+    """A config means the same folder wherever somebody stands; the working directory comes last."""
     here = folder.path / "here"
     (here / "files").mkdir(parents=True)
     monkeypatch.chdir(here)
-    assert folder.load(PLAN).run_spec().tools.workspace == str(here / "files")
-    (here / "files").rmdir()
     assert folder.load(PLAN).run_spec().tools.workspace == str(folder.path / "files")
+    (folder.path / "files").rmdir()
+    assert folder.load(PLAN).run_spec().tools.workspace == str(here / "files")
 
 
 def test_each_agent_has_its_provider_and_model(folder: Folder):

@@ -319,3 +319,17 @@ def test_arguments_given_with_a_verdict_must_be_an_object(exeunt: Exeunt) -> Non
         code, _, told = exeunt("approve", "r1", "1.0", "--args", args)
         assert code == 2
         assert "--args is" in told
+
+
+@pytest.mark.parametrize("how", ["gone", "empty"])
+def test_a_lost_journal_is_not_a_run_that_never_started(
+    exeunt: Exeunt, state: Path, how: str
+) -> None:
+    """Its trace tells that it was under way, so it is refused and not paid for again."""
+    journal = state / "runs" / "r1" / "journal.x1"
+    journal.unlink()
+    if how == "empty":
+        journal.touch()
+    code, out, told = exeunt("show", "r1")
+    assert (code, out) == (2, "")
+    assert "the journal of run r1 is gone or empty" in told

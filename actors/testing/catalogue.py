@@ -12,6 +12,7 @@ ANSWER = f"errors.log mentions a timeout: {TIMEOUT_WORDS}."
 NOT_FOUND = "I found no timeout in errors.log."
 GIVE_UP = "I am sorry, I could not find a file that mentions a timeout."
 DELETED = "Deleted access.log to free space."
+NOT_POSSIBLE = "access.log could not be deleted."
 NOT_DELETED = "I did not delete anything: you declined the deletion."
 
 _LIST = Call("list_files")
@@ -131,6 +132,8 @@ def destructive(conversation: Conversation) -> Say | Call:
             return _DELETE
         case _:
             last = conversation.results[-1].lower() if conversation.results else ""
+            if last.startswith("error"):
+                return Say(NOT_POSSIBLE)
             return Say(NOT_DELETED if any(words in last for words in _REFUSALS) else DELETED)
 
 
