@@ -40,7 +40,7 @@ from supervisor.talk import Talk
 BACK_OFF_SECONDS = (0.0, 0.1, 0.5, 2.0)
 STILLBORN_MAX = 3
 """Processes in a row that may die before they have opened the run."""
-HELD_SECONDS_MAX = 8.0
+HELD_SECONDS_MAX = 15.0
 HELD_PAUSE_SECONDS = 0.1
 """How long, and how far apart, a run is tried that a dying process still holds."""
 START_SECONDS_MAX = 30.0

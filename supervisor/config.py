@@ -36,8 +36,9 @@ def load_config(
 ) -> Config:
     """Read and check a configuration file; ``sets`` are ``KEY=VALUE``, and ``task`` goes over all.
 
-    A relative ``tools.files.root`` is looked for in the config's folder, then in the working
-    directory; ``system_file`` stands in the config's folder. Raises ConfigError.
+    A relative ``tools.files.root`` is looked for in the config's folder, in the folder above it,
+    then in the working directory;
+    ``system_file`` stands in the config's folder. Raises ConfigError.
     """
     file = os.fspath(path)
     table = _parse(file)
@@ -235,14 +236,14 @@ def _with_system(agent: Agent, key: str, folder: Path, origin: Origin) -> Agent:
 def _with_root(source: ToolSource, key: str, folder: Path, origin: Origin) -> ToolSource:
     if source.root is None:
         return source
-    for candidate in (folder / source.root, Path(source.root)):
+    for candidate in (folder / source.root, folder.parent / source.root, Path(source.root)):
         path = _resolved(candidate)
         if path is not None and path.is_dir():
             return msgspec.structs.replace(source, root=str(path))
     raise origin.error(
         key,
-        f"there is no folder {source.root} beside the config or in the working directory; "
-        "make it or correct the path",
+        f"there is no folder {source.root} beside the config, above it or in the working "
+        "directory; make it or correct the path",
     )
 
 

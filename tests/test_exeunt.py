@@ -60,18 +60,19 @@ class Place:
         assert ran.stdout.count("\n") == 1
         return json.loads(ran.stdout)
 
-    def start(self, *words: str) -> Process:
+    def start(self, *words: str, **env: str) -> Process:
         return subprocess.Popen(
             [*EXEUNT, *words],
-            env=self.env,
+            env=self.env | env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
     def scanning(self, run_id: str) -> Process:
-        """A run in the middle of a tool that takes three seconds."""
-        running = self.start("run", *self.config("slow"), "--run-id", run_id, "--json")
+        """A run in the middle of a tool that takes twelve seconds, in this process alone."""
+        words = ("run", *self.config("slow"), "--run-id", run_id, "--json")
+        running = self.start(*words, EXEUNT_SCAN_SECONDS="12")
         assert running.stderr
         read_until(running.stderr, "scanned 200")
         return running
