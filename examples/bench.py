@@ -444,10 +444,12 @@ async def process_section(folder: Path) -> None:
         idle: list[float] = []
         stops: list[float] = []
         resumed: list[float] = []
+        opened: list[float] = []
+        reopened: list[float] = []
         for _ in range(ROUNDS):
             seen, wanted = trio.Event(), b'"tool_progress"'
             async with trio.open_nursery() as nursery:
-                begun = time.perf_counter()
+                begun, called = time.perf_counter(), time.time()
                 nursery.start_soon(supervisor.run, waiting)
                 with trio.fail_after(30):
                     await seen.wait()
@@ -457,11 +459,18 @@ async def process_section(folder: Path) -> None:
                 await trio.sleep(0.3)
                 idle.append(memory_kib(child.pid))
                 seen = trio.Event()
-                begun = time.perf_counter()
+                begun, killed = time.perf_counter(), time.time()
                 os.kill(child.pid, signal.SIGKILL)
                 with trio.fail_after(30):
                     await seen.wait()
                 resumed.append(time.perf_counter() - begun)
+                opens = [
+                    event.at
+                    for event in supervisor.state_dir.events(child.run_id)
+                    if isinstance(event, Opened)
+                ]
+                opened.append(opens[0] - called)
+                reopened.append(opens[1] - killed)
                 wanted = b'"run_stopped"'
                 seen = trio.Event()
                 begun = time.perf_counter()
@@ -469,6 +478,12 @@ async def process_section(folder: Path) -> None:
                 with trio.fail_after(30):
                     await seen.wait()
                 stops.append(time.perf_counter() - begun)
+        row("run() until its actor has opened it", f"{1000 * median(opened):.1f} ms", "<= 10 ms")
+        row(
+            "SIGKILL until the next actor has opened it",
+            f"{1000 * median(reopened):.1f} ms",
+            "<= 20 ms",
+        )
         row("run() to a tool's first word, one turn", f"{1000 * median(hellos):.1f} ms")
         row("private memory, one turn done, in a tool", f"{median(idle) / 1024:.1f} MiB", "<= 3.5")
         row(
