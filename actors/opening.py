@@ -93,11 +93,7 @@ async def open_run(
     workspace: Workspace | None = None
     notes: Notes | None = None
     try:
-        if record.state.epoch and record.state.run_id != start.run_id:
-            raise Corrupt(
-                f"{run_dir} holds the journal of run {record.state.run_id}, not of {start.run_id}. "
-                "Nothing was changed; put it back where it belongs."
-            )
+        _check_name(record, start)
         outcome = record.state.outcome
         if outcome and outcome.status not in RESUMABLE:
             yield OpenRun(record, None)
@@ -125,17 +121,7 @@ async def open_run(
         children = children or Children(run_dir)
         await record.add(*_settled(record.state, children))
         spec = start.spec
-        rules = Rules(
-            catalogue=catalogue,
-            errors=spec.errors,
-            max_output_tokens=spec.provider.max_output_tokens,
-            max_retries=spec.provider.max_retries,
-            on_in_doubt=spec.tools.on_in_doubt,
-            max_restarts=spec.max_restarts,
-            restart_period_seconds=spec.restart_period_seconds,
-            fatal=start.fail,
-            stop_conditions=conditions,
-        )
+        rules = _rules(start, catalogue, conditions)
         secure = ssl_context() if start.base_url.startswith("https:") else None
         async with open_client(start.base_url, secure) as client:
             provider = Provider(client, start.base_url, spec.provider, start.api_key)
@@ -156,6 +142,29 @@ async def open_run(
         if effects_fd >= 0:
             os.close(effects_fd)
         record.close()
+
+
+def _check_name(record: Record, start: Start) -> None:
+    if record.state.epoch and record.state.run_id != start.run_id:
+        raise Corrupt(
+            f"{start.run_dir} holds the journal of run {record.state.run_id}, not of "
+            f"{start.run_id}. Nothing was changed; put it back where it belongs."
+        )
+
+
+def _rules(start: Start, catalogue: Catalogue, conditions: list[StopCondition]) -> Rules:
+    spec = start.spec
+    return Rules(
+        catalogue=catalogue,
+        errors=spec.errors,
+        max_output_tokens=spec.provider.max_output_tokens,
+        max_retries=spec.provider.max_retries,
+        on_in_doubt=spec.tools.on_in_doubt,
+        max_restarts=spec.max_restarts,
+        restart_period_seconds=spec.restart_period_seconds,
+        fatal=start.fail,
+        stop_conditions=conditions,
+    )
 
 
 def _begin(record: Record, start: Start, tools: dict[str, str]) -> Opened:
