@@ -211,6 +211,8 @@ class Supervision(Section, frozen=True, kw_only=True):
     max_restarts: Annotated[int, Meta(ge=0, le=RESTARTS_KEPT - 1)] = 3
     """Per actor, within ``restart_period_s``; a run remembers one more than the most."""
     restart_period_s: Seconds = 60.0
+    max_runs: Annotated[int, Meta(ge=1, le=100_000)] = 1000
+    """Runs that one tree may have in its life, its root included."""
     stop_grace_s: Annotated[float, Meta(gt=0, le=3600)] = 2.0
     """How long an actor may take to end in order before it is killed."""
 

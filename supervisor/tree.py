@@ -22,9 +22,6 @@ from supervisor.config_tree import DEPTH
 from supervisor.spawner import Spawner
 from supervisor.state_dir import StateDir, StateError
 
-RUNS_MAX = 1000
-"""Runs that one tree may have in its life."""
-
 
 class Tree:
     """The runs of one root, as far as they are performed now."""
@@ -115,8 +112,8 @@ class Tree:
     def _no_room(self, parent: Child, run_id: str) -> str:
         depth = len(path_of(run_id)) - 1
         if depth > self._max_depth:
-            return f"the tree may be {self._max_depth} levels deep below its root, and is"
-        if (runs := 1 + self._children.total()) >= RUNS_MAX:
+            return f"the tree's depth below its root is limited to {self._max_depth}"
+        if (runs := 1 + self._children.total()) >= self._config.supervision.max_runs:
             return f"the tree has {runs} runs, its limit"
         # The actor keeps to this by itself; here it holds for one that does not.
         if self._children[parent.run_id] >= self._config.agents[parent.agent].limits.max_children:

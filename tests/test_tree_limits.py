@@ -7,7 +7,6 @@ from grove import Grove, ask, echo, fan, played
 
 from actors.testing.faults import Fault, FaultKind
 from actors.testing.scripts import Call, Conversation, Say
-from supervisor import tree as tree_module
 
 UNAUTHORIZED = [Fault(turn=1, kind=FaultKind.UNAUTHORIZED)]
 
@@ -26,7 +25,7 @@ async def test_a_tree_is_as_deep_as_it_may_be(grove: Grove, depth: int) -> None:
     report = await grove.run()
     assert report.status == "completed"
     assert len(grove.runs()) == 1 + depth
-    words = f"failed: the tree may be {depth} levels deep below its root, and is; no result so far"
+    words = f"failed: the tree's depth below its root is limited to {depth}; no result so far"
     assert report.output == "completed: " * depth + words
 
 
@@ -51,11 +50,8 @@ async def test_a_run_has_as_many_children_as_it_may(grove: Grove) -> None:
 
 
 @played
-async def test_a_tree_has_as_many_runs_as_it_may(
-    grove: Grove, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_tree_has_as_many_runs_as_it_may(grove: Grove) -> None:
     """Counted over the whole tree and its whole life, whichever process goes on with it."""
-    monkeypatch.setattr(tree_module, "RUNS_MAX", 3)
     grove.family(2, [Call("pause"), ask("more", "deeper"), Say("done")], "pause", "deeper")
     grove.agent("digger", echo)
     grove.behind(deeper="digger")
@@ -64,7 +60,8 @@ async def test_a_tree_has_as_many_runs_as_it_may(
         await grove.heard("tool_progress", times=2)
         grove.supervisor.kill()
 
-    await grove.beside(act)
+    few = ("supervision.max_runs=3",)
+    await grove.beside(act, sets=few)
     grove.go()
     grove.supervisor = grove.another()
     report = await grove.supervisor.resume("r1")
