@@ -47,6 +47,16 @@ def path_of(run_id: str) -> tuple[str, ...]:
     return tuple(".".join(parts[: end + 1]) for end in range(0, len(parts), 2))
 
 
+def root_of(run_id: str) -> str:
+    """The root run of a tree, from the name of any run in it."""
+    return path_of(run_id)[0]
+
+
+def parent_of(run_id: str) -> str:
+    """The run that a run answers to, from its name; nothing for a root."""
+    return "".join(path_of(run_id)[-2:-1])
+
+
 class InDoubt(msgspec.Struct, frozen=True, tag_field="type", tag="in_doubt"):
     """A write was started before a process died, and a person must say whether it happened."""
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from actors.journal import JournalError
-from actors.outcome import path_of
+from actors.outcome import root_of
 from actors.state import Call, State
 from actors.verdict import outcome_unknown
 from supervisor.state_dir import StateDir
@@ -43,17 +43,6 @@ def standing_of(state_dir: StateDir, run_id: str) -> Standing:
     if pid is not None or listens(state_dir.run_dir(root_of(run_id))):
         return Standing(run_id, RUNNING, pid, state)
     return Standing(run_id, CUT_OFF if state.epoch else NOT_STARTED, None, state)
-
-
-def root_of(run_id: str) -> str:
-    """The root run of a tree, from the name of any run in it."""
-    return path_of(run_id)[0]
-
-
-def parent_of(run_id: str) -> str | None:
-    """The parent of a run, from its name; a root has none."""
-    path = path_of(run_id)
-    return path[-2] if len(path) > 1 else None
 
 
 def tree_ids(state_dir: StateDir, run_id: str) -> list[str]:

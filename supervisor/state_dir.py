@@ -10,7 +10,7 @@ from pathlib import Path
 
 from actors.events import AnyEvent
 from actors.journal import JOURNAL, LOCK, Corrupt, read_events
-from actors.outcome import path_of
+from actors.outcome import root_of
 from actors.state import State, fold
 from actors.trace import TRACE
 from supervisor.config import Config
@@ -114,7 +114,7 @@ class StateDir:
 
     def config(self, run_id: str) -> Config:
         """The configuration that a run's tree was started with."""
-        path = self.existing(path_of(run_id)[0]) / CONFIG
+        path = self.existing(root_of(run_id)) / CONFIG
         try:
             return Config.from_json(path.read_bytes())
         except OSError as error:

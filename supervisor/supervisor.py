@@ -11,7 +11,7 @@ from pathlib import Path
 import trio
 
 from actors.journal import JournalError
-from actors.outcome import RESUMABLE, path_of
+from actors.outcome import RESUMABLE, root_of
 from actors.spec import LimitChange
 from actors.state import State
 from actors.wire import Refused
@@ -146,7 +146,7 @@ class Supervisor:
 
     def stop_run(self, run_id: str, reason: str, who: str = "user") -> bool:
         """Stop one run and what is below it; False when it is not under way."""
-        tree = self._trees.get(path_of(run_id)[0])
+        tree = self._trees.get(root_of(run_id))
         return tree is not None and tree.stop_run(run_id, reason, who)
 
     def kill(self) -> None:

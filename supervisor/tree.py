@@ -11,7 +11,7 @@ import trio
 
 from actors.child_report import SETTLED
 from actors.journal import JournalError
-from actors.outcome import ORPHANED, Cancelled, path_of
+from actors.outcome import ORPHANED, Cancelled, parent_of, path_of
 from actors.spec import LimitChange
 from actors.state import State
 from actors.wire import Start, StartChild
@@ -201,8 +201,3 @@ def is_settled(state: State) -> bool:
         return False
     why = outcome.interruption
     return outcome.status in SETTLED or (isinstance(why, Cancelled) and why.who != ORPHANED)
-
-
-def parent_of(run_id: str) -> str:
-    """The run that a run answers to; nothing for a root."""
-    return "".join(path_of(run_id)[-2:-1])

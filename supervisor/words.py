@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from actors.outcome import Interruption, Outcome, Status, path_of
+from actors.outcome import Interruption, Outcome, Status, root_of
 from supervisor.report import Report, Totals
-from supervisor.standing import CUT_OFF, root_of
+from supervisor.standing import CUT_OFF
 from supervisor.terminal import Style, one_line, visible
 
 ARGS_MAX = 4000
@@ -192,5 +192,5 @@ def _verdicts(calls: list[dict[str, Any]], commands: Commands) -> list[tuple[str
         steps.append((commands.line("approve", "RUN", "CALL"), "for each of the others"))
     if len(calls) > 1:
         last = "once all are answered with --no-resume"
-        steps.append((commands.line("resume", path_of(calls[0]["run_id"])[0]), last))
+        steps.append((commands.line("resume", root_of(calls[0]["run_id"])), last))
     return steps

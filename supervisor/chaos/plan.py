@@ -19,7 +19,6 @@ BYTES = "bytes"
 """The event of a journal that has grown to so many bytes."""
 
 KILL, FREEZE, FREEZE_KILL = "kill", "freeze", "freeze-kill"
-ACTIONS = (KILL, FREEZE, FREEZE_KILL)
 """SIGKILL; SIGSTOP and later SIGCONT; SIGSTOP and later SIGKILL."""
 
 ACTOR, ZYGOTE, SUPERVISOR, TREE = "actor", "zygote", "supervisor", "tree"

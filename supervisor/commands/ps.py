@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from actors.money import usd
-from actors.outcome import ORPHANED, Cancelled, Status
+from actors.outcome import ORPHANED, Cancelled, Status, parent_of
 from actors.state import State
 from supervisor import output
-from supervisor.standing import Standing, parent_of, standing_of, tree_ids
+from supervisor.standing import Standing, standing_of, tree_ids
 from supervisor.state_dir import StateDir, numbers
 from supervisor.terminal import Style, visible
 from supervisor.words import age, colour, count, money
@@ -92,7 +92,7 @@ def tree(rows: list[Row]) -> list[Row]:
     by_id = {row.run_id: row for row in rows}
     roots: list[Row] = []
     for row in rows:
-        parent = by_id.get(parent_of(row.run_id) or "")
+        parent = by_id.get(parent_of(row.run_id))
         (parent.children if parent else roots).append(row)
     for row in rows:
         row.children.sort(key=lambda child: numbers(child.run_id))

@@ -12,14 +12,14 @@ import trio
 
 import supervisor
 from actors.money import nusd
-from actors.outcome import RESUMABLE
+from actors.outcome import RESUMABLE, root_of
 from actors.spec import LimitChange
 from supervisor import output
 from supervisor.commands import UsageError
 from supervisor.config import Config, api_key, load_config
 from supervisor.progress import Progress
 from supervisor.report import EXIT_KILLED, Report, tree_report
-from supervisor.standing import root_of, standing_of, tree_ids
+from supervisor.standing import standing_of, tree_ids
 from supervisor.state_dir import StateDir, new_run_id
 from supervisor.supervisor import Supervisor, open_supervisor
 from supervisor.terminal import Style, visible

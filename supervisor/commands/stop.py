@@ -5,10 +5,11 @@ import sys
 
 import trio
 
+from actors.outcome import root_of
 from actors.text import clean
 from supervisor import output
 from supervisor.report import tree_report
-from supervisor.standing import Standing, root_of, standing_of, tree_ids
+from supervisor.standing import Standing, standing_of, tree_ids
 from supervisor.state_dir import StateDir
 from supervisor.stop_socket import StopRequest, ask
 from supervisor.terminal import Style, visible

@@ -6,13 +6,12 @@ import msgspec
 import trio
 
 from actors.events import UserMessage
-from actors.outcome import RESUMABLE
+from actors.outcome import RESUMABLE, root_of
 from actors.tell import TellRefused, record_message
 from actors.text import clean
 from supervisor import output
 from supervisor.commands import UsageError
 from supervisor.person import user_name
-from supervisor.standing import root_of
 from supervisor.state_dir import StateDir
 from supervisor.stop_socket import REQUEST_MAX, TellRequest, ask
 from supervisor.tree import is_settled

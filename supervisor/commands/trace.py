@@ -5,9 +5,10 @@ import argparse
 import msgspec
 import trio
 
+from actors.outcome import root_of
 from supervisor import output
 from supervisor.output import json_text
-from supervisor.standing import RUNNING, root_of, standing_of, tree_ids
+from supervisor.standing import RUNNING, standing_of, tree_ids
 from supervisor.state_dir import StateDir
 from supervisor.trace_lines import Line, Merged, all_lines
 from supervisor.words import Commands

@@ -7,6 +7,7 @@ import trio
 
 from actors.catalogue import Catalogue, CatalogueError
 from actors.children import child_tools
+from actors.outcome import root_of
 from actors.text import clean
 from actors.tool_errors import ArgumentError
 from actors.verdict import Verdict, VerdictRefused, record_verdict, waits
@@ -14,7 +15,7 @@ from supervisor import output
 from supervisor.commands import UsageError
 from supervisor.commands.run import go_on
 from supervisor.person import user_name
-from supervisor.standing import RUNNING, asked_calls, root_of, standing_of
+from supervisor.standing import RUNNING, asked_calls, standing_of
 from supervisor.state_dir import StateDir
 from supervisor.words import Commands
 
