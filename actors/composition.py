@@ -14,7 +14,7 @@ from actors.estimate import Counter
 from actors.fit import Fitted, Overflow, fit
 from actors.ledger import NAME_MAX, SAID, Line, call_line, ledger_cap, ledger_text
 from actors.messages import Assistant, Prompt, ResultKind, ToolCall
-from actors.request import encode_message, sent_call_id
+from actors.request import EmptyContent, encode_message, sent_call_id
 from actors.text import excerpt
 from actors.tokens import REPLY_PRIMING
 from actors.window import Marks, Policy, Window
@@ -59,10 +59,12 @@ class Composition:
         counter: Counter,
         budget: int | None,
         policy: Policy,
+        empty_content: EmptyContent = "keep",
     ) -> None:
         if budget is not None and budget < 1:
             raise ValueError(f"a budget has at least 1 token, not {budget}")
         self._counter, self._policy = counter, policy
+        self._empty_content: EmptyContent = empty_content
         self._fits = budget is not None and policy.name != "off"
         self._budget = UNLIMITED if budget is None else budget
         # In our own count, by the first guess of k: later ones must not change what was cut.
@@ -105,7 +107,7 @@ class Composition:
             encoded = encode_message("tool", text, (), sent_id)
             shown.append(_Result(call, kind, len(whole), sent_id, text, encoded))
         calls = [(result.sent_id, result.call) for result in shown]
-        assistant = encode_message("assistant", message.text, calls)
+        assistant = encode_message("assistant", message.text, calls, empty=self._empty_content)
         self._rounds.append(_Round(message, assistant, tuple(shown), sizes))
         # A new round stands behind every mark, so it is whole.
         self._messages.append(assistant)

@@ -7,6 +7,7 @@ refused when read, never skipped.
 import msgspec
 
 from actors.calibration import Calibration
+from actors.limit_name import LimitName
 from actors.messages import Assistant, Nature, Prompt, ResultKind
 from actors.money import Prices, Usage
 from actors.outcome import Interruption, Status
@@ -133,6 +134,13 @@ class AskFailed(Event, frozen=True, tag="model.failed"):
     retry_at: float = 0.0
     lowered_budget: int = 0
     """The provider refused the request as too long: what the next one may have, in tokens."""
+    limit_name: LimitName | None = None
+    """It does not know the parameter of the output limit: what the next requests call it."""
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether the same request is sent again; one in another shape is no second attempt."""
+        return not (self.lowered_budget or self.limit_name)
 
 
 class Started(Event, frozen=True, tag="tool.started"):

@@ -121,8 +121,7 @@ def _failure(state: State, rules: Rules, now: float) -> str | None:
     first, last = state.ask_failures[0], state.ask_failures[-1]
     if last.permanent:
         return last.words
-    # A request that was too long and is sent once more in a smaller shape is no outage.
-    outages = [one for one in state.ask_failures if not one.lowered_budget]
+    outages = [one for one in state.ask_failures if one.is_outage]
     if len(outages) > rules.max_retries:
         return f"gave up after {len(outages)} attempts: {last.words}"
     if last.retry_at - first.at > RETRY_SECONDS_MAX:

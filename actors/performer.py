@@ -17,6 +17,7 @@ from actors.events import (
     StopRequested,
 )
 from actors.fit import Fitted, Overflow, lowered_budget
+from actors.limit_name import OTHER_NAME, LimitName
 from actors.loop import deadline_reason, decide
 from actors.money import FREE, Usage
 from actors.outcome import Outcome
@@ -59,11 +60,16 @@ class Performer:
         self._input_tokens = 0
 
     def request_stop(self, reason: str, who: str) -> None:
-        """Record that a Stop was asked for, then cancel what is under way; the first one counts."""
+        """Record that a Stop was asked for, then cancel what is under way; the first one counts.
+
+        Raises DiskFailed, and cancels all the same: what cannot be recorded shall cost no more.
+        """
         state = self._record.state
         if state.stop is None and state.outcome is None:
-            self._record.write(StopRequested(reason=reason, who=who))
-            self._step.cancel(reason=reason)
+            try:
+                self._record.write(StopRequested(reason=reason, who=who))
+            finally:
+                self._step.cancel(reason=reason)
 
     async def perform(self) -> Outcome:
         """Go on until the run has an ending on disk.
@@ -156,6 +162,7 @@ class Performer:
             self._transcript.messages,
             ask.max_output,
             self._spec.stream,
+            self._limit_name,
         )
         asked = Asked(
             turn=ask.turn,
@@ -187,9 +194,13 @@ class Performer:
             )
         )
 
+    @property
+    def _limit_name(self) -> LimitName:
+        return self._record.state.limit_name or self._spec.max_output_tokens_name
+
     def _failed(self, ask: Ask, error: ProviderError) -> AskFailed:
         failures = self._record.state.ask_failures
-        lowered = 0
+        words, lowered, renamed = error.words, 0, None
         if (
             error.kind == "overflow"
             and self._shape.raw
@@ -198,17 +209,23 @@ class Performer:
             lowered = lowered_budget(
                 self._shape.after, error.limit_tokens, error.used_tokens, ask.max_output
             )
+        elif error.kind == "overflow":
+            words = too_long(words)
+        elif error.kind == "limit_name" and not any(one.limit_name for one in failures):
+            renamed = OTHER_NAME[self._limit_name]
+            words = f"{words.rstrip('.')}; it is sent once more with {renamed}"
         attempt = len(failures)
         wait = delay(attempt, error.retry_after_seconds, self._rng)
         return AskFailed(
             turn=ask.turn,
             kind=error.kind,
-            words=error.words if error.kind != "overflow" or lowered else too_long(error.words),
-            permanent=error.permanent and not lowered,
+            words=words,
+            permanent=error.permanent and not (lowered or renamed),
             maybe_billed=error.billed,
             cap_nusd=ask.cap_nusd if error.billed else 0,
             retry_at=0.0 if error.permanent else time.time() + wait,
             lowered_budget=lowered,
+            limit_name=renamed,
         )
 
     def _replied(self, ask: Ask, reply: Reply) -> Replied:

@@ -7,6 +7,7 @@ from typing import Any, Literal, cast
 
 import httpx
 
+from actors.limit_name import refuses_name
 from actors.overflow import find_overflow
 from actors.provider_json import decode_json
 from actors.text import excerpt
@@ -14,6 +15,7 @@ from actors.text import excerpt
 Kind = Literal[
     "invalid_request",
     "overflow",
+    "limit_name",
     "auth",
     "not_found",
     "quota",
@@ -176,6 +178,8 @@ def _classify(
             limit_tokens=over.limit_tokens,
             used_tokens=over.used_tokens,
         )
+    if status in (400, 422) and refuses_name(labels, message, fields):
+        return ProviderError("limit_name", words, permanent=True)
     if status == 429 and _QUOTA.search(evidence):
         # The code tells: "exceeded your current quota" is also said of a busy minute.
         return ProviderError("quota", words, permanent=True)

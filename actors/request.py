@@ -6,22 +6,32 @@ a message is encoded once, when it is new, and a request is its messages between
 
 import hashlib
 from collections.abc import Container, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from actors.limit_name import LimitName
 from actors.messages import ToolCall
 from actors.text import clean, excerpt
 
 ID_LENGTH = 9
 """Some back ends want exactly nine letters and digits."""
+EmptyContent = Literal["keep", "null", "empty", "omit"]
+"""What stands for the text of a message that holds calls alone: each of null, "" and no key at all
+is refused by some servers. ``keep`` is what the server itself sent.
+"""
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 _encoder = msgspec.json.Encoder()
 
 
 def request_body(
-    model: str, tools_json: bytes, messages: Sequence[bytes], max_tokens: int, stream: bool
+    model: str,
+    tools_json: bytes,
+    messages: Sequence[bytes],
+    max_tokens: int,
+    stream: bool,
+    limit_name: LimitName = "max_tokens",
 ) -> bytes:
     """Join a request; ``tools_json`` is a JSON list (or empty), ``messages`` are already encoded.
 
@@ -33,7 +43,7 @@ def request_body(
         (
             b'{"model":' + _encoder.encode(clean(model)) + b"," + tools + b'"messages":[',
             b",".join(messages),
-            b'],"max_tokens":%d,' % max_tokens,
+            b'],"%s":%d,' % (limit_name.encode(), max_tokens),
             tail if stream else b'"stream":false}',
         )
     )
@@ -44,13 +54,21 @@ def encode_message(
     text: str | None,
     calls: Sequence[tuple[str, ToolCall]] = (),
     tool_call_id: str | None = None,
+    empty: EmptyContent = "keep",
 ) -> bytes:
-    """Encode a message; each call comes with the id it is sent under; a null text stays null."""
+    """Encode a message; each call comes with the id it is sent under.
+
+    ``empty`` says what a message of calls alone has as its content. Any other message has a text.
+    """
     message: dict[str, Any] = {"role": role}
     if tool_call_id is not None:
         message["tool_call_id"] = tool_call_id
-    message["content"] = None if text is None else clean(text)
+    message["content"] = clean(text or "")
     if calls:
+        if text is None or (empty != "keep" and not text.strip()):
+            message["content"] = "" if empty == "empty" else None
+            if empty == "omit":
+                del message["content"]
         message["tool_calls"] = [
             {
                 "id": sent_id,

@@ -3,7 +3,9 @@
 import msgspec
 
 from actors.estimate import CounterName
+from actors.limit_name import LimitName
 from actors.money import Prices
+from actors.request import EmptyContent
 from actors.window import PolicyName
 
 
@@ -65,6 +67,8 @@ class ProviderSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_retries: int = 5
     timeout_seconds: float = 120.0
     max_output_tokens: int = 4096
+    max_output_tokens_name: LimitName = "max_tokens"
+    empty_content: EmptyContent = "keep"
     retry_after_max_seconds: float = 60.0
 
 

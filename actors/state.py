@@ -24,6 +24,7 @@ from actors.events import (
     StopRequested,
     UserMessage,
 )
+from actors.limit_name import LimitName
 from actors.messages import Assistant, Nature, Prompt, ResultKind, ToolCall, ref_of
 from actors.money import Prices
 from actors.outcome import ORPHANED, Interruption, Outcome
@@ -112,6 +113,8 @@ class State(msgspec.Struct):
     head: Head = msgspec.field(default_factory=Head)
     asked: Asked | None = None
     """The model call in flight."""
+    limit_name: LimitName | None = None
+    """What the provider made us call the output limit; None: what the configuration says."""
     fitted: bool = False
     """The request under way does not begin like the one before it."""
     replied_at: float = 0.0
@@ -239,6 +242,7 @@ class State(msgspec.Struct):
         if event.lowered_budget:
             marks = self.head.marks
             self.head.marks = msgspec.structs.replace(marks, budget=event.lowered_budget)
+        self.limit_name = event.limit_name or self.limit_name
         self.ask_failures.append(event)
         self._asked_in_vain()
 

@@ -12,6 +12,7 @@ from actors.composition import Composition
 from actors.estimate import Counter, counter_for
 from actors.fit import Fitted, Overflow
 from actors.journal import Corrupt
+from actors.request import EmptyContent
 from actors.spec import RunSpec
 from actors.state import State, Turn
 from actors.window import Policy
@@ -36,13 +37,16 @@ class Transcript:
         counter: Counter,
         budget: int | None = None,
         policy: Policy = ALL,
+        empty_content: EmptyContent = "keep",
     ) -> None:
         """``budget`` is in the provider's tokens; raises ValueError for one that cannot be."""
         self._state = state
         self._policy = policy
         self._turns = 0
         self._told = 0
-        self._composition = Composition(state.prompts, tools_json, counter, budget, policy)
+        self._composition = Composition(
+            state.prompts, tools_json, counter, budget, policy, empty_content
+        )
 
     @property
     def messages(self) -> Sequence[bytes]:
@@ -118,7 +122,9 @@ async def open_transcript(state: State, spec: RunSpec, tools_json: bytes) -> Tra
         cold_after_seconds=context.cold_after_seconds,
         cached_share=min(1.0, share),
     )
-    transcript = Transcript(state, tools_json, counter, context.budget_tokens, policy)
+    transcript = Transcript(
+        state, tools_json, counter, context.budget_tokens, policy, spec.provider.empty_content
+    )
     await transcript.take_in()
     try:
         transcript.fit(0.0)

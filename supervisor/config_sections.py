@@ -10,6 +10,8 @@ import msgspec
 from msgspec import Meta
 
 from actors.estimate import CounterName
+from actors.limit_name import LimitName
+from actors.request import EmptyContent
 from actors.state import RESTARTS_KEPT
 from actors.testing.faults import Fault
 from actors.window import PolicyName
@@ -90,6 +92,10 @@ class Provider(Section, frozen=True, kw_only=True):
     max_retries: Annotated[int, Meta(ge=0, le=100)] = 5
     timeout_s: Seconds = 120.0
     max_output_tokens: Count = 4096
+    max_output_tokens_name: LimitName = "max_tokens"
+    """openai: what the server calls it; a run whose server refuses the name tries the other."""
+    empty_content: EmptyContent = "keep"
+    """openai: the content of a message of calls alone: as the server sent it, null, "" or none."""
     retry_after_max_s: SecondsOrZero = 60.0
     """The longest wait that a server's Retry-After can ask of us."""
 

@@ -138,6 +138,8 @@ class Config(Document, frozen=True, kw_only=True):
             max_retries=provider.max_retries,
             timeout_seconds=provider.timeout_s,
             max_output_tokens=provider.max_output_tokens,
+            max_output_tokens_name=provider.max_output_tokens_name,
+            empty_content=provider.empty_content,
             retry_after_max_seconds=provider.retry_after_max_s,
         )
 

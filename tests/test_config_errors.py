@@ -81,6 +81,8 @@ CONTEXT = "agents.lead.context"
         ("run.task=2020-01-01", "expected a text that is not empty, found a date"),
         ("run.task.more=3", "run.task is no table"),
         ("provider.kind=gemini", 'expected one of "openai", "scripted", found the text "gemini"'),
+        ("provider.empty_content=''", 'expected one of "empty", "keep", "null", "omit", found the'),
+        ("provider.max_output_tokens_name=x", 'one of "max_completion_tokens", "max_tokens", fou'),
         ("provider.faults=[{turn = 0, kind = '429'}]", "turn and times count from 1"),
         ("provider.faults=[{turn = 1, kind = '428'}]", "provider.faults[0].kind: expected one of"),
         ("provider.api_key=sk-secret", "a key is never written in a config"),

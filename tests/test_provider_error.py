@@ -81,6 +81,50 @@ def test_500_that_blames_the_request_is_permanent(message, fields):
     assert not refusal(500, "Failed to parse input at pos 3").permanent
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {
+            "error": {
+                "message": "Unsupported parameter: 'max_tokens' is not supported with this model. "
+                "Use 'max_completion_tokens' instead.",
+                "param": "max_tokens",
+                "code": "unsupported_parameter",
+            }
+        },
+        {"error": {"message": "this value is unsupported", "param": "body.max_tokens"}},
+        {"error": {"message": "Unrecognized request argument supplied: max_completion_tokens"}},
+        {"error": "property 'max_completion_tokens' is unsupported"},
+        {"message": "parameter 'max_completion_tokens' is not a valid field"},
+        {"detail": "max_completion_tokens: Extra inputs are not permitted"},
+        {"detail": [{"type": "extra_forbidden", "loc": ["body", "max_completion_tokens"]}]},
+        [{"error": {"message": 'Unknown name "max_completion_tokens": Cannot find field.'}}],
+        "Additional properties are not allowed ('max_tokens' was unexpected)",
+    ],
+)
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_refused_name_of_the_output_limit_is_told_from_other_refusals(body, status):
+    """However it is worded, and wherever the server puts it."""
+    refused = map_status(status, json.dumps(body).encode())
+    assert (refused.kind, refused.permanent, refused.billed) == ("limit_name", True, False)
+
+
+@pytest.mark.parametrize(
+    ("message", "fields"),
+    [
+        ("max_tokens is too large: 99999. This model supports at most 16384 tokens", {}),
+        ("max_tokens: 200000 > 128000, which is the maximum allowed number of output tokens", {}),
+        ("Invalid 'max_tokens': integer below minimum value", {"param": "max_tokens"}),
+        ("Unsupported parameter: 'temperature'; max_tokens is fine", {"param": "temperature"}),
+        ("Unknown model", {}),
+        ("unknown field max_tokens_to_sample", {}),
+    ],
+)
+def test_a_refusal_that_another_name_would_not_mend_is_none_of_the_name(message, fields):
+    """A wrong value, another parameter: asking under the other name would be of no use."""
+    assert refusal(400, message, **fields).kind == "invalid_request"
+
+
 @pytest.mark.parametrize("status", [400, 413, 422, 500])
 @pytest.mark.parametrize(
     ("message", "fields", "limit", "used"),

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -66,6 +67,26 @@ def test_messages_of_every_role_are_encoded():
     }
     assert json.loads(encode_message("assistant", "")) == {"role": "assistant", "content": ""}
     assert json.loads(encode_message("user", "a\ud800\0"))["content"] == "a\ufffd\0"
+
+
+@pytest.mark.parametrize("text", [None, "", " \n"])
+def test_a_message_of_calls_alone_has_the_content_that_is_asked_for(text):
+    """``keep`` is what the server sent; no other message is without a text."""
+    calls = [("ours", ToolCall("theirs", "f", "{}"))]
+
+    def sent(empty, text=text, calls=calls):
+        return json.loads(encode_message("assistant", text, calls, empty=empty)).get("content", 7)
+
+    assert [sent(e) for e in ("keep", "null", "empty", "omit")] == [text, None, "", 7]
+    for empty in ("keep", "null", "empty", "omit"):
+        assert sent(empty, "words") == "words"
+        assert sent(empty, None, ()) == ""
+
+
+def test_the_output_limit_is_sent_under_the_name_that_the_server_knows():
+    """One name and never both."""
+    body = json.loads(request_body("m", b"", [], 9, False, "max_completion_tokens"))
+    assert body == {"model": "m", "messages": [], "max_completion_tokens": 9, "stream": False}
 
 
 def test_arguments_are_sent_back_untouched_when_they_are_an_object():
