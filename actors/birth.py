@@ -15,7 +15,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import NoReturn
 
 from actors import custodian, prctl
@@ -28,7 +27,6 @@ UNCAUGHT_STATUS = 70
 
 ROLES = {"actor": "actors.actor:main", "provider": "actors.testing.provider:main"}
 
-_OOM_SCORE_ADDED = 500
 _FILES_MAX = 1 << 20
 
 Main = Callable[[int], int]
@@ -48,6 +46,19 @@ def find(path: str) -> Callable[..., int]:
     return getattr(importlib.import_module(module), function)
 
 
+def prepare() -> None:
+    """Settle what this process and all that it forks have in common.
+
+    Whatever is done here once need not be done in each actor, where it costs memory of its own.
+    """
+    _default_signals()
+    custodian.find_marker()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Last of the settings: afterwards /proc/self belongs to root. Whoever could look into this
+    # process would see what is handed to all that it forks.
+    prctl.forbid_dumps()
+
+
 def live(
     role: str,
     name: str,
@@ -58,12 +69,14 @@ def live(
 ) -> NoReturn:
     """Become the process that a role names, run its main, and exit with what it returns.
 
-    With ``zygote_pid`` it dies with that zygote, which sweeps its tools. Without one nobody would,
-    so it lives on to end them itself when it finds its channel closed.
+    It, or the zygote it was forked from, has called ``prepare``. With ``zygote_pid`` it dies with
+    that zygote, which sweeps its tools. Without one nobody would, so it lives on to end them itself
+    when it finds its channel closed.
     """
     status: object = UNCAUGHT_STATUS
     try:
-        os.environ.update(env or {})
+        if env:
+            os.environ.update(env)
         _settle(name, channel_fd, log_fd, zygote_pid)
         status = find(main_path(role))(CHANNEL_FD)
     except SystemExit as leaving:
@@ -85,14 +98,9 @@ def _settle(name: str, channel_fd: int, log_fd: int, zygote_pid: int | None) -> 
             os._exit(0)
     if os.getsid(0) != os.getpid():
         os.setsid()
-    _default_signals()
     _place_descriptors(channel_fd, log_fd)
     prctl.rename(name)
     custodian.mark()
-    _offer_to_oom_killer()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Last of the settings: afterwards /proc/self belongs to root.
-    prctl.forbid_dumps()
     gc.enable()
 
 
@@ -122,15 +130,6 @@ def _place_descriptors(channel_fd: int, log_fd: int) -> None:
     os.dup2(channel_fd, CHANNEL_FD, inheritable=False)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     os.closerange(CHANNEL_FD + 1, min(soft, _FILES_MAX) if soft > 0 else _FILES_MAX)
-
-
-def _offer_to_oom_killer() -> None:
-    # Actors can be resumed and the supervisor cannot, so they are the ones to go; not fatal where
-    # the file is missing. As a fork of the zygote we may not write it without a word.
-    prctl.allow_dumps()
-    score = Path("/proc/self/oom_score_adj")
-    with contextlib.suppress(OSError, ValueError):
-        score.write_text(str(min(1000, int(score.read_text()) + _OOM_SCORE_ADDED)))
 
 
 def _leave(status: object) -> NoReturn:

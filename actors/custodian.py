@@ -8,6 +8,7 @@ session and cleaned its environment escapes; only a cgroup would hold it.
 
 import contextlib
 import ctypes
+import functools
 import os
 import select
 import signal
@@ -30,6 +31,19 @@ EXEC_SECONDS = 0.25
 _PROC = Path("/proc")
 
 
+@functools.cache
+def find_marker() -> int:
+    """Where a spawner's ``BLANK`` stands in this process's memory; 0 without one.
+
+    Forks have it at the same place, so their zygote asks once for all of them.
+    """
+    if os.environ.get(MARKER) != BLANK:
+        return 0
+    getenv = ctypes.CDLL(None).getenv
+    getenv.argtypes, getenv.restype = [ctypes.c_char_p], ctypes.c_void_p
+    return getenv(MARKER.encode())
+
+
 def mark() -> None:
     """Mark this process and all that will descend from it as this actor's own.
 
@@ -37,10 +51,8 @@ def mark() -> None:
     of this process too, which have not exec'ed yet or never will.
     """
     value = f"{os.getpid():0{len(BLANK)}}"
-    if os.environ.get(MARKER) == BLANK:
-        getenv = ctypes.CDLL(None).getenv
-        getenv.argtypes, getenv.restype = [ctypes.c_char_p], ctypes.c_void_p
-        ctypes.memmove(getenv(MARKER.encode()), value.encode(), len(BLANK))
+    if place := find_marker():
+        ctypes.memmove(place, value.encode(), len(BLANK))
     os.environ[MARKER] = value
 
 

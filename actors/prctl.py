@@ -13,6 +13,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 
 _NAME_MAX_BYTES = 15
+# One for all names: ctypes makes a type for each length of a buffer.
+_name = ctypes.create_string_buffer(_NAME_MAX_BYTES + 1)
 
 
 @functools.cache
@@ -51,11 +53,6 @@ def forbid_dumps() -> bool:
     return _prctl(_PR_SET_DUMPABLE, 0)
 
 
-def allow_dumps() -> bool:
-    """Give this user back its own files in /proc/self, and everything else with them."""
-    return _prctl(_PR_SET_DUMPABLE, 1)
-
-
 def forbid_new_privileges() -> bool:
     """Let no program that is started from here gain rights, whatever its file says."""
     return _prctl(_PR_SET_NO_NEW_PRIVS, 1)
@@ -64,6 +61,5 @@ def forbid_new_privileges() -> bool:
 def rename(name: str) -> bool:
     """Show at most 15 bytes of this name in ``ps`` and ``top``; False: not on Linux."""
     raw = name.encode(errors="replace").replace(b"\0", b"?")[:_NAME_MAX_BYTES]
-    # The buffer must outlive the call, so it is held by a name.
-    buffer = ctypes.create_string_buffer(raw)
-    return _prctl(_PR_SET_NAME, ctypes.addressof(buffer))
+    _name.value = raw
+    return _prctl(_PR_SET_NAME, ctypes.addressof(_name))

@@ -18,11 +18,12 @@ import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
 from actors import custodian, prctl
-from actors.birth import find, live
+from actors.birth import find, live, prepare
 from actors.control import (
     FDS_MAX,
     PACKET_MAX,
@@ -37,16 +38,20 @@ from actors.control import (
     received_fds,
     rights,
 )
+from actors.oom_score import OomScore
 
 GRACE_SECONDS = 2.0
 """How long actors may save and leave by themselves once the supervisor is gone."""
+
+DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Zygote:
     """The serving half: one control socket, a set of living actors."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, score: OomScore) -> None:
         self._control = control
+        self._score = score
         self._actors: set[int] = set()
         self._decoder = msgspec.msgpack.Decoder(Spawn)
         self._wakeup, self._wakeup_sender = socket.socketpair()
@@ -102,15 +107,13 @@ class Zygote:
         sys.stderr.flush()
         zygote_pid = os.getpid()
         try:
-            pid = os.fork()
+            with self._score.offered():
+                pid = os.fork()
+                if pid == 0:
+                    self._become(request, channel_fd, log_fd, zygote_pid)
         except OSError as error:
             self.send(Failed(request.id, f"no process could be made: {error.strerror}"))
             return
-        if pid == 0:
-            # The child closes these numbers and reuses them, so no object may close them later.
-            for end in (self._control, self._wakeup, self._wakeup_sender):
-                end.detach()
-            live(request.role, request.name, channel_fd, log_fd, zygote_pid, request.env)
         self._actors.add(pid)
         try:
             # Opened before anybody can reap it, so it cannot name a stranger.
@@ -123,6 +126,16 @@ class Zygote:
             self.send(Spawned(request.id, pid), [pidfd])
         finally:
             os.close(pidfd)
+
+    def _become(self, request: Spawn, channel_fd: int, log_fd: int, zygote_pid: int) -> NoReturn:
+        """Be the fork: undo what makes a zygote, and live as the actor."""
+        # The child closes these numbers and reuses them, so no object may close them later.
+        for end in (self._control, self._wakeup, self._wakeup_sender):
+            end.detach()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, DEAF_TO)
+        live(request.role, request.name, channel_fd, log_fd, zygote_pid, request.env)
 
     def _reap(self) -> list[Exited]:
         """Collect every dead child, sweep after the actors among them, and tell of these."""
@@ -205,14 +218,14 @@ def self_check() -> str | None:
 def main(arguments: Sequence[str]) -> int:
     """Warm up, report, serve."""
     prctl.rename("exeunt-zygote")
-    # Whoever could look into this process would see what is handed to all that it forks.
-    prctl.forbid_dumps()
+    score = OomScore()
+    prepare()
     # Ctrl-C and a closed terminal concern the supervisor, which tells us by closing the control.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    # Blocked rather than ignored: a fork starts with none pending, and has only to unblock.
+    signal.pthread_sigmask(signal.SIG_BLOCK, DEAF_TO)
     control = socket.socket(fileno=int(arguments[0]))
     control.set_inheritable(False)
-    zygote = Zygote(control)
+    zygote = Zygote(control, score)
     try:
         warm_up(arguments[1:])
     except Exception as error:
