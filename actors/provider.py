@@ -13,6 +13,7 @@ import trio
 from actors.answer import Answer
 from actors.backoff import parse_retry_after
 from actors.provider_error import ProviderError, map_status, map_transport
+from actors.remedy import remedy, shown_url
 from actors.reply import Reply
 from actors.spec import ProviderSpec
 
@@ -32,14 +33,14 @@ ERROR_BODY_SECONDS = 5.0
 _HTTPX_ERRORS = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
 
 
-def open_client(base_url: str, ssl_context: ssl.SSLContext | None = None) -> httpx.AsyncClient:
+def open_client(tls: ssl.SSLContext) -> httpx.AsyncClient:
     """Open the one connection of a run: HTTP/1.1, no proxies or .netrc, no redirects.
 
-    Without an ``ssl_context`` the usual authorities are loaded, and only for https.
+    ``tls`` is asked for also where http will do: httpx makes one of its own for want of it, which
+    costs each process a megabyte.
     """
-    is_https = base_url.lower().startswith("https:")
     return httpx.AsyncClient(
-        verify=(ssl_context or True) if is_https else False,
+        verify=tls,
         trust_env=False,
         follow_redirects=False,
         limits=httpx.Limits(
@@ -57,6 +58,7 @@ class Provider:
         self, client: httpx.AsyncClient, base_url: str, spec: ProviderSpec, api_key: str | None
     ) -> None:
         self._client = client
+        self._base_url = base_url
         self._spec = spec
         self._api_key = api_key or None
         self._url: httpx.URL | None = None
@@ -76,7 +78,9 @@ class Provider:
         result = await self._attempt(body, idempotency_key)
         if isinstance(result, ProviderError):
             # Raised out here, where no exception with the key in it is being handled.
-            raise result.sealed(self._api_key)
+            has_key = self._api_key is not None
+            step = remedy(result, self._spec, self._base_url, has_key=has_key)
+            raise result.sealed(self._api_key, step)
         return result
 
     async def _attempt(self, body: bytes, idempotency_key: str) -> Reply | ProviderError:
@@ -151,7 +155,10 @@ class Provider:
         asked = response.headers.get("Retry-After")
         cap = self._spec.retry_after_max_seconds
         wait = parse_retry_after(asked, time.time(), cap) if asked else None
-        return map_status(response.status_code, bytes(body), wait)
+        location = response.headers.get("Location", "")
+        return map_status(
+            response.status_code, bytes(body), wait, _leads_to(response.url, location)
+        )
 
 
 def _hasten(scope: trio.CancelScope, seconds: float) -> None:

@@ -1,8 +1,11 @@
 """What can go wrong between us and a provider, mapped here once and nowhere else."""
 
 import html
+import os
 import re
+import socket
 import ssl
+from collections.abc import Iterator
 from typing import Any, Literal, cast
 
 import httpx
@@ -54,6 +57,7 @@ _BY_STATUS: dict[int, tuple[Kind, bool]] = {
     402: ("quota", True),
     403: ("auth", True),
     404: ("not_found", True),
+    405: ("not_found", True),
     408: ("timeout", False),
     409: ("server", False),
     425: ("server", False),
@@ -94,12 +98,19 @@ class ProviderError(Exception):
         self.limit_tokens = limit_tokens
         self.used_tokens = used_tokens
 
-    def sealed(self, secret: str | None) -> "ProviderError":
-        """A copy whose words are short and free of the secret, and which has no traceback."""
+    def sealed(self, secret: str | None, remedy: str = "") -> "ProviderError":
+        """A copy whose words are short and free of the secret, and which has no traceback.
+
+        They end with the ``remedy``, which is not cut.
+        """
         words = self.words.replace(secret, "[key]") if secret else self.words
+        words = excerpt(words, WORDS_MAX)
+        if remedy:
+            remedy = remedy.replace(secret, "[key]") if secret else remedy
+            words = f"{words.rstrip('. ')}; {remedy}"
         return ProviderError(
             self.kind,
-            excerpt(words, WORDS_MAX),
+            words,
             permanent=self.permanent,
             billed=self.billed,
             retry_after_seconds=self.retry_after_seconds,
@@ -113,10 +124,16 @@ def broken(words: str) -> ProviderError:
     return ProviderError("broken", words, billed=True)
 
 
-def map_status(status: int, body: bytes, retry_after: float | None = None) -> ProviderError:
-    """What a status other than 2xx means; maybe billed only behind a gateway's time-out."""
+def map_status(
+    status: int, body: bytes, retry_after: float | None = None, leads_to: str = ""
+) -> ProviderError:
+    """What a status other than 2xx means; maybe billed only behind a gateway's time-out.
+
+    ``leads_to`` is where a redirect leads, as it may be shown.
+    """
     if 300 <= status < 400:
         words = f"the provider answered HTTP {status}: redirects are not followed"
+        words += f", and it leads to {leads_to}" if leads_to else ""
         return ProviderError("redirect", words, permanent=True)
     try:
         value = decode_json(body)
@@ -145,7 +162,7 @@ def error_within(value: Any) -> ProviderError | None:
 
 def map_transport(error: BaseException) -> ProviderError:
     """What a failure below HTTP means; billed unless the request cannot have arrived whole."""
-    words = f"{type(error).__name__}: {_plain(str(error)) or 'no further word'}"
+    words = _cause(error)
     match error:
         case httpx.ConnectError() if _is_tls(error):
             return ProviderError("tls", f"no trusted connection: {words}", permanent=True)
@@ -156,7 +173,8 @@ def map_transport(error: BaseException) -> ProviderError:
         case httpx.WriteError() | httpx.WriteTimeout():
             return ProviderError("connection", f"the request was not sent whole: {words}")
         case httpx.TimeoutException():
-            return ProviderError("timeout", f"the provider fell silent: {words}", billed=True)
+            words = "the provider fell silent for longer than timeout_s"
+            return ProviderError("timeout", words, billed=True)
         case _:
             return broken(f"the answer was cut: {words}")
 
@@ -237,9 +255,39 @@ def _plain(text: str) -> str:
 
 def _is_tls(error: BaseException) -> bool:
     """Whether the handshake was refused; one that was merely cut off may be tried again."""
+    found = next((one for one in _chain(error) if isinstance(one, ssl.SSLError)), None)
+    return bool(found) and not isinstance(found, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+
+
+def _cause(error: BaseException) -> str:
+    """Why a connection failed, in the words of the system where it has some."""
+    for one in _chain(error):
+        match one:
+            case ssl.SSLCertVerificationError():
+                return f"the server's certificate is not good: {_plain(one.verify_message)}"
+            case ssl.SSLError() if one.reason == "WRONG_VERSION_NUMBER":
+                return "the server does not speak TLS there"
+            case ssl.SSLError() if one.reason:
+                return f"TLS failed: {one.reason.replace('_', ' ').lower()}"
+            case socket.gaierror():
+                return f"the host's name cannot be resolved ({one.strerror})"
+            case OSError() if one.errno and not isinstance(one, ssl.SSLError):
+                return os.strerror(one.errno).lower()
+            case _:
+                pass
+    if isinstance(error, httpx.ConnectTimeout):
+        return "nothing answered in time"
+    return f"{type(error).__name__}: {_plain(str(error)) or 'no further word'}"
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and what it came from, the first of a group standing for all of it."""
     seen: BaseException | None = error
     for _ in range(10):
-        if isinstance(seen, ssl.SSLError):
-            return not isinstance(seen, ssl.SSLEOFError | ssl.SSLZeroReturnError)
-        seen = seen.__cause__ or seen.__context__ if seen else None
-    return False
+        if seen is None:
+            return
+        yield seen
+        if isinstance(seen, BaseExceptionGroup):
+            seen = cast(BaseException, seen.exceptions[0])
+        else:
+            seen = seen.__cause__ or seen.__context__

@@ -24,7 +24,7 @@ def refusal(status, message="no", **fields):
         (402, "quota", True),
         (403, "auth", True),
         (404, "not_found", True),
-        (405, "invalid_request", True),
+        (405, "not_found", True),
         (408, "timeout", False),
         (409, "server", False),
         (413, "invalid_request", True),
