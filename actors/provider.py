@@ -155,10 +155,10 @@ class Provider:
         asked = response.headers.get("Retry-After")
         cap = self._spec.retry_after_max_seconds
         wait = parse_retry_after(asked, time.time(), cap) if asked else None
-        location = response.headers.get("Location", "")
-        return map_status(
-            response.status_code, bytes(body), wait, _leads_to(response.url, location)
-        )
+        elsewhere = response.next_request
+        leads_to = shown_url(str(elsewhere.url)) if elsewhere else ""
+        leads_to = leads_to.removesuffix("/chat/completions")
+        return map_status(response.status_code, bytes(body), wait, leads_to)
 
 
 def _hasten(scope: trio.CancelScope, seconds: float) -> None:

@@ -109,7 +109,6 @@ def answer(status: int, body: bytes = b"", **headers: str) -> replies.Answer:
             "and it leads to https://models.example/v1; correct base_url (URL)",
         ),
         (answer(302), "redirects are not followed; correct base_url (URL)"),
-        (answer(301, Location="http://h:port/"), "redirects are not followed; correct base_url"),
         (
             answer(200, b"<html>Welcome to nginx!</html>"),
             "Welcome to nginx!; if it stays so, correct base_url (URL), which often ends in /v1",
@@ -150,7 +149,8 @@ def test_an_error_that_says_it_all_is_left_alone(kind: Kind, words: str):
 def test_the_scripted_provider_has_no_address_to_correct():
     """It is started by itself, so its script is all that there is to look at."""
     spec = ProviderSpec(model="plan")
-    for kind, step in (("connection", ""), ("auth", ""), ("not_found", "check the script plan")):
+    steps: dict[Kind, str] = {"connection": "", "auth": "", "not_found": "check the script plan"}
+    for kind, step in steps.items():
         assert remedy(ProviderError(kind, "x"), spec, "http://127.0.0.1:1", has_key=False) == step
 
 
