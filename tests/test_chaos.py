@@ -7,9 +7,10 @@ from typing import cast
 
 import pytest
 
+from actors.messages import Nature
 from actors.testing.chaos import Chaos, ChaosFailed
 from actors.testing.chaos_report import Failure
-from supervisor.chaos.check import Doubt, Ended
+from supervisor.chaos.ended import Ended
 from supervisor.chaos.findings import findings
 from supervisor.chaos.plan import (
     VICTIMS,
@@ -33,7 +34,7 @@ BOUNDARIES = [Boundary("root", "turn", n) for n in (1, 2, 3)] + [Boundary("2.0",
 
 def test_a_plan_is_read_back_as_it_was_written() -> None:
     """Whatever was drawn can be typed again, to the tenth of a millisecond."""
-    for plan in draw(BOUNDARIES, 200, random.Random(1)):
+    for plan in draw(BOUNDARIES, 200, random.Random(1), ("pay", "dig-2")):
         assert parse(str(plan)) == plan
 
 
@@ -52,6 +53,16 @@ def test_plans_reach_every_boundary_and_every_kind_of_victim() -> None:
     assert len(set(every(BOUNDARIES))) == len(BOUNDARIES) * len(VICTIMS)
 
 
+def test_every_other_round_is_a_trap_for_a_tool() -> None:
+    """Each is run again first; then each is cut off behind its answer; then chance goes on."""
+    plans = draw(BOUNDARIES, 12, random.Random(3), ("pay", "dig"))
+    lures = [str(plan.lure) if plan.lure else "" for plan in plans]
+    assert sorted(lures[1:4:2]) == ["repeat/dig", "repeat/pay"]
+    assert sorted(lures[5:8:2]) == ["behind/dig", "behind/pay"]
+    assert not any([*lures[::2], *lures[8:]])
+    assert len(draw(BOUNDARIES, 1, random.Random(3), ("pay",))[0].strikes) > 0
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -62,6 +73,10 @@ def test_plans_reach_every_boundary_and_every_kind_of_victim() -> None:
         "hug/actor/root/turn/1/0",
         "kill/actor/root/turn/1/0,",
         "kill/actor/root/turn/1/-3",
+        "repeat/",
+        "repeat/pay,",
+        "repeat/pay,behind/pay",
+        "kill/actor/root/turn/1/0,repeat/pay",
     ],
 )
 def test_a_text_that_is_no_plan_is_refused(text: str) -> None:
@@ -142,10 +157,10 @@ def test_a_tree_that_fails_by_itself_is_not_struck() -> None:
 def test_a_broken_round_tells_how_to_see_it_again() -> None:
     """The words, the plan, and the command that performs just this plan."""
     ended = Ended(status="completed", output="done", error=None, workspace={}, runs=("root",))
-    session = SimpleNamespace(reference=ended, boundaries=BOUNDARIES, repeatable=True)
+    session = SimpleNamespace(reference=ended, boundaries=BOUNDARIES, varying={})
     plan = "kill/tree/root/turn/1/0"
     broken = Round(plan=plan, struck=1, failure="I7: billed 3, recorded 2 and possibly 0")
-    kept = Round(plan=plan, struck=1, doubts=(Doubt("pay", "root", "2.0"),), tools={"pay": "write"})
+    kept = Round(plan=plan, struck=1, doubts=("pay",), natures={"pay": Nature.WRITE})
     command = ["exeunt", "chaos", "my agents.toml"]
     report = findings(cast(Session, session), [broken, kept], command=command, seed=9, seconds=1.0)
     assert not report.ok

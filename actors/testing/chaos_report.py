@@ -11,15 +11,21 @@ class Failure(msgspec.Struct, frozen=True):
     words: str
     replay: str
     """The command that performs this plan again."""
+    tools: tuple[str, ...] = ()
+    """The tools that may be behind it; none when it is no tool's doing."""
 
 
 class UnsafeTool(msgspec.Struct, frozen=True):
-    """A tool of the user's that cannot be repeated, so a kill may leave its call in doubt."""
+    """A tool that cannot be repeated: a kill leaves its call in doubt, or makes it happen twice."""
 
     tool: str
     in_doubt: int
-    """Rounds in which that happened."""
+    """Rounds in which a call was left in doubt."""
     words: str
+    broken: int = 0
+    """Rounds in which files or answer came out otherwise, because a call was run again."""
+    replay: str = ""
+    """The command that performs one of these rounds again."""
 
 
 class ChaosReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,8 +42,12 @@ class ChaosReport(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     """How the tree ends undisturbed."""
     repeatable: bool
-    """False: two undisturbed runs differed, so that answers and files were not compared."""
+    """False: two undisturbed runs differed; ``varying`` says in what."""
     seconds: float
+    varying: tuple[str, ...] = ()
+    """What was not the same twice even undisturbed, and so compared in no round, in words."""
+    untried: tuple[str, ...] = ()
+    """Tools that may be run again after a kill, and were not in any of these rounds."""
     failures: tuple[Failure, ...] = ()
     unsafe_tools: tuple[UnsafeTool, ...] = ()
     short_budgets: tuple[str, ...] = ()

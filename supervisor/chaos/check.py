@@ -5,9 +5,9 @@ of the tools (``actors.testing.checker``); then the runs against each other, and
 the same tree undisturbed.
 """
 
+import math
 from collections import defaultdict
-
-import msgspec
+from collections.abc import Collection, Iterator
 
 from actors.events import AnyEvent, ApprovalGiven, Started
 from actors.journal import JOURNAL
@@ -17,6 +17,8 @@ from actors.state import Call, State, fold
 from actors.testing.checker import check_run
 from actors.testing.evidence import Effect, Evidence, hold
 from actors.verdict import RUN_AGAIN
+from supervisor.chaos.compare import check_like
+from supervisor.chaos.ended import Ended, Ran
 from supervisor.chaos.world import Home
 from supervisor.state_dir import StateDir
 
@@ -24,35 +26,13 @@ UNLIKE = (ResultKind.IN_DOUBT, ResultKind.CRASHED)
 """Answers that a kill may put in the place of what would have been said."""
 
 
-class Doubt(msgspec.Struct, frozen=True):
-    """A call whose outcome nobody knew after a kill."""
-
-    tool: str
-    run: str
-    call: str
-
-
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tree came to."""
-
-    status: str
-    output: str | None
-    error: str | None
-    workspace: dict[str, str]
-    runs: tuple[str, ...]
-    doubts: tuple[Doubt, ...] = ()
-    tools: dict[str, str] = {}
-    """Nature of each tool that was started, as the journals have it."""
-    short: tuple[str, ...] = ()
-    """Agents whose budget a kill used up, as what was possibly spent counts."""
-    unlike: bool = False
-    """Something else was said or done than undisturbed, as it may be, so the answer may differ."""
-
-
-def check_tree(home: Home, kills: int, reference: Ended | None = None) -> Ended:
+def check_tree(
+    home: Home, kills: int, reference: Ended | None = None, varying: Collection[str] = ()
+) -> Ended:
     """Check every promise at the end of a round; raises Broken.
 
-    ``kills`` is how often a process was killed from outside.
+    ``kills`` is how often a process was killed from outside. The tree is compared with the same
+    one undisturbed, but for what is ``varying`` by itself.
     """
     state_dir = StateDir(home.state_dir)
     names = [home.run_id, *state_dir.below(home.run_id)]
@@ -60,7 +40,6 @@ def check_tree(home: Home, kills: int, reference: Ended | None = None) -> Ended:
     states = {name: fold(events) for name, events in books.items()}
     bills = home.bills()
     for name, state in states.items():
-        ended = state.outcome is not None or not _given_up(states, name)
         evidence = Evidence(
             run_dir=state_dir.run_dir(name),
             crashes=kills,
@@ -68,22 +47,15 @@ def check_tree(home: Home, kills: int, reference: Ended | None = None) -> Ended:
             effects=_effects(home, name, state),
         )
         try:
-            check_run(evidence, ended=ended)
+            check_run(evidence)
             _check_starts(books[name])
         except AssertionError as broken:
             raise type(broken)(f"run {home.short(name)}: {broken}") from broken
     _check_children(states)
     ended = _ended(home, states)
     if reference:
-        _check_like(ended, reference)
+        check_like(ended, reference, varying)
     return ended
-
-
-def _given_up(states: dict[str, State], name: str) -> bool:
-    """Whether a child's parent was told that it failed, when its own disk could not record it."""
-    parent, ref = _parent(name)
-    call = {one.ref: one for one in _calls(states[parent])}.get(ref) if parent in states else None
-    return bool(call and call.result and call.result.outcome is ResultKind.ERROR)
 
 
 def _parent(name: str) -> tuple[str, str]:
@@ -155,48 +127,42 @@ def _check_children(states: dict[str, State]) -> None:
 def _ended(home: Home, states: dict[str, State]) -> Ended:
     outcome = states[home.run_id].outcome
     assert outcome, "the checker has seen that every run has an ending"
-    doubts: list[Doubt] = []
-    tools: dict[str, str] = {}
-    short: list[str] = []
-    unlike = any(state.outcome is None for state in states.values())
-    for name, state in states.items():
-        if state.outcome and state.outcome.status is Status.MAX_BUDGET:
-            short.append(state.agent)
-        for call in _calls(state):
-            if call.nature:
-                tools[call.written.name] = call.nature.value
-            if call.result is None or call.result.outcome not in UNLIKE:
-                continue
-            unlike = True
-            if call.result.outcome is ResultKind.IN_DOUBT:
-                doubts.append(Doubt(call.written.name, home.short(name), call.ref))
+    short = tuple(
+        state.agent
+        for state in states.values()
+        if state.outcome and state.outcome.status is Status.MAX_BUDGET
+    )
+    unlike = any(
+        call.result.outcome in UNLIKE
+        for state in states.values()
+        for call in _calls(state)
+        if call.result
+    )
     return Ended(
         status=outcome.status.value,
         output=outcome.output,
         error=outcome.error,
         workspace=home.workspace(),
         runs=tuple(home.short(name) for name in states),
-        doubts=tuple(doubts),
-        tools=tools,
-        short=tuple(short),
+        ran=tuple(ran for name, state in states.items() for ran in _ran(home.short(name), state)),
+        short=short,
         unlike=unlike or bool(short),
     )
 
 
-def _check_like(ended: Ended, reference: Ended) -> None:
-    """The tree came to what it comes to undisturbed, but for what was told as not known."""
-    unknown = ended.unlike and not reference.unlike
-    words = f"ended as {ended.status} ({ended.error}), and undisturbed as {reference.status}"
-    hold(ended.status == reference.status or unknown, "answer", words)
-    if unknown:
-        return
-    words = f"the answer is {ended.output!r}, and undisturbed {reference.output!r}"
-    hold(ended.output == reference.output, "answer", words)
-    words = f"the runs are {ended.runs}, and undisturbed {reference.runs}"
-    hold(ended.runs == reference.runs, "answer", words)
-    changed = [
-        path
-        for path in sorted({*ended.workspace, *reference.workspace})
-        if ended.workspace.get(path) != reference.workspace.get(path)
-    ]
-    hold(not changed, "workspace", f"other contents than undisturbed: {', '.join(changed[:5])}")
+def _ran(run: str, state: State) -> Iterator[Ran]:
+    for call in _calls(state):
+        if call.nature and not call.is_child:
+            result = call.result
+            yield Ran(
+                tool=call.written.name,
+                run=run,
+                call=call.ref,
+                nature=call.nature,
+                attempts=call.attempts,
+                outcome=result.outcome if result else None,
+                said=result.content if result else "",
+                started_at=call.started_at,
+                ended_at=result.at if result else math.inf,
+                behind=bool(result and result.at < state.opened_at),
+            )

@@ -1,11 +1,13 @@
 """What a session found, from its rounds: failures with the command to see them again, and tools."""
 
 import shlex
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from actors.messages import Nature
 from actors.testing.chaos_report import ChaosReport, Failure, UnsafeTool
+from supervisor.chaos.ended import SHIPPED
+from supervisor.chaos.plan import Lure
 from supervisor.chaos.round import Round
 from supervisor.chaos.session import Session
 
@@ -21,16 +23,18 @@ def findings(
     seconds: float,
 ) -> ChaosReport:
     """The report of these rounds; ``command`` is what the user typed, short of the plans."""
+    kept = {one.plan for one in rounds if one.struck and not (one.failure or one.doubts)}
     failures = tuple(
-        Failure(
-            plan=one.plan,
-            words=one.failure[-WORDS_MAX:],
-            replay=shlex.join([*command, "--seed", str(seed), "--plan", one.plan]),
-        )
+        _failure(one, kept, shlex.join([*command, "--seed", str(seed), "--plan", one.plan]))
         for one in rounds
         if one.failure
     )
     reference = session.reference
+    natures = dict(reference.natures)
+    for one in rounds:
+        natures.update(one.natures)
+    again = {tool for one in rounds for tool in one.again}
+    safe = {tool for tool, nature in natures.items() if nature is not Nature.WRITE}
     return ChaosReport(
         ok=not failures,
         seed=seed,
@@ -39,29 +43,69 @@ def findings(
         boundaries=len(session.boundaries),
         runs=len(reference.runs),
         status=reference.status,
-        repeatable=session.repeatable,
+        repeatable=not session.varying,
         seconds=round(seconds, 1),
+        varying=tuple(session.varying.values()),
+        untried=tuple(sorted(safe - again - SHIPPED)),
         failures=failures,
-        unsafe_tools=_unsafe(reference.tools, rounds),
+        unsafe_tools=_unsafe(natures, rounds, failures),
         short_budgets=tuple(sorted({agent for one in rounds for agent in one.short})),
     )
 
 
-def _unsafe(undisturbed: dict[str, str], rounds: Sequence[Round]) -> tuple[UnsafeTool, ...]:
-    """The plain writes among the tools that were used, and how often a kill left one in doubt."""
-    natures = dict(undisturbed)
-    in_doubt: Counter[str] = Counter()
-    for one in rounds:
-        natures.update(one.tools)
-        in_doubt.update({doubt.tool for doubt in one.doubts})
-    plain = [name for name, nature in natures.items() if nature == Nature.WRITE]
+def _failure(one: Round, kept: Collection[str], replay: str) -> Failure:
+    """``kept`` are the plans of the rounds in which the same tree came to the same."""
+    words = one.failure[-WORDS_MAX:]
+    tools = _tools(one.charges)
+    # What a trap of its own has tried and found safe, it is not.
+    left = _tools(charge for charge in one.charges if str(charge) not in kept)
+    if len(left) == 1 < len(tools):
+        tools = left
+        words += f"; in rounds of their own the others were, so it is {left[0]}"
+    return Failure(plan=one.plan, words=words, replay=replay, tools=tools)
+
+
+def _tools(charges: Iterable[Lure]) -> tuple[str, ...]:
+    return tuple(sorted({charge.tool for charge in charges}))
+
+
+def _unsafe(
+    natures: Mapping[str, Nature], rounds: Sequence[Round], failures: Sequence[Failure]
+) -> tuple[UnsafeTool, ...]:
+    """The plain writes among the tools that were used, and those that broke a promise of theirs."""
+    in_doubt = Counter(tool for one in rounds for tool in one.doubts)
+    broken: defaultdict[str, list[Failure]] = defaultdict(list)
+    for failure in failures:
+        # Of several nobody knows which; the failure names them all.
+        if len(failure.tools) == 1:
+            broken[failure.tools[0]].append(failure)
+    plain = {name for name, nature in natures.items() if nature is Nature.WRITE}
     return tuple(
-        UnsafeTool(name, in_doubt[name], _unsafe_words(name, in_doubt[name], len(rounds)))
-        for name in sorted({*plain, *in_doubt})
+        UnsafeTool(
+            tool=name,
+            in_doubt=in_doubt[name],
+            words=_broken_words(name, natures[name], len(found), len(rounds))
+            if (found := broken[name])
+            else _plain_words(name, in_doubt[name], len(rounds)),
+            broken=len(found),
+            # A trap's plan is the shortest, and the one that meets it each time.
+            replay=min(found, key=lambda one: len(one.plan)).replay if found else "",
+        )
+        for name in sorted({*plain, *in_doubt, *broken})
     )
 
 
-def _unsafe_words(name: str, doubts: int, rounds: int) -> str:
+def _broken_words(name: str, nature: Nature, times: int, rounds: int) -> str:
+    seen = f"in {times} of {rounds} rounds files or answer came out otherwise after a kill"
+    if nature is Nature.WRITE:
+        return f"{name} leaves work behind its answer, which a kill undoes: {seen}. Let it wait"
+    return (
+        f"{name} is {nature}, so a call that was cut off is run again: {seen}. Let it do one thing "
+        "once a key, or take that flag away"
+    )
+
+
+def _plain_words(name: str, doubts: int, rounds: int) -> str:
     seen = (
         f"in {doubts} of {rounds} rounds a call was cut off and is in doubt"
         if doubts

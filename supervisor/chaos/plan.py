@@ -2,13 +2,15 @@
 
 A plan is written as its strikes, for instance ``kill/supervisor/root/turn/2/3.5``: SIGKILL to the
 supervisor, 3.5 ms after the root's second ``turn`` line. A second strike, behind a comma, waits for
-its own boundary, often in the resume after the first.
+its own boundary, often in the resume after the first. ``repeat/pay`` and ``behind/pay`` are traps
+for the first process in which the tool ``pay`` returns: it dies before the answer is saved, so that
+the call is run again if it may be, or right behind it, with all that the call has left running.
 """
 
 import itertools
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -20,6 +22,9 @@ BYTES = "bytes"
 
 KILL, FREEZE, FREEZE_KILL = "kill", "freeze", "freeze-kill"
 """SIGKILL; SIGSTOP and later SIGCONT; SIGSTOP and later SIGKILL."""
+
+REPEAT, BEHIND = "repeat", "behind"
+"""A trap before the answer of a call is saved, and one right after that."""
 
 ACTOR, ZYGOTE, SUPERVISOR, TREE = "actor", "zygote", "supervisor", "tree"
 VICTIMS = (
@@ -41,6 +46,7 @@ _STRIKE = re.compile(
     r"/(?P<run>root|\d+\.\d+(\.\d+\.\d+)*)/(?P<event>[a-z_]+)/(?P<number>\d{1,9})"
     r"/(?P<delay>\d{1,5}(\.\d{1,3})?)"
 )
+_LURE = re.compile(r"(?P<when>repeat|behind)/(?P<tool>[a-zA-Z0-9_-]{1,64})")
 
 
 class PlanError(Exception):
@@ -74,18 +80,32 @@ class Strike(msgspec.Struct, frozen=True):
         return self.action != FREEZE
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """The strikes of one round, in order; none for a round that nobody disturbs."""
+class Lure(msgspec.Struct, frozen=True):
+    """What a trap waits for: the first return of a tool, in whichever run."""
 
-    strikes: tuple[Strike, ...] = ()
+    when: str
+    tool: str
 
     def __str__(self) -> str:
-        return ",".join(map(str, self.strikes))
+        return f"{self.when}/{self.tool}"
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A trap or none, and the strikes of one round in order; nothing for an undisturbed one."""
+
+    strikes: tuple[Strike, ...] = ()
+    lure: Lure | None = None
+
+    def __str__(self) -> str:
+        return ",".join(map(str, [*([self.lure] if self.lure else []), *self.strikes]))
 
 
 def parse(text: str) -> Plan:
     """Read back what ``str`` wrote; raises PlanError."""
-    return Plan(tuple(_parse_strike(part) for part in text.split(",")))
+    first, *rest = text.split(",")
+    if found := _LURE.fullmatch(first):
+        return Plan(tuple(map(_parse_strike, rest)), Lure(found["when"], found["tool"]))
+    return Plan(tuple(map(_parse_strike, (first, *rest))))
 
 
 def _parse_strike(text: str) -> Strike:
@@ -99,18 +119,29 @@ def _parse_strike(text: str) -> Strike:
     return Strike(found["action"], victims, boundary, float(found["delay"]))
 
 
-def draw(boundaries: Iterable[Boundary], kills: int, rng: random.Random) -> list[Plan]:
+def draw(
+    boundaries: Iterable[Boundary], kills: int, rng: random.Random, tools: Collection[str] = ()
+) -> list[Plan]:
     """So many plans, by chance: every kind of victim in turn, each at another boundary.
 
     Boundaries come again only when all were used. A quarter of the rounds freeze, and a quarter
-    have a second strike, which often meets the resume after the first.
+    have a second strike, which often meets the resume after the first. Every other round is a trap
+    for one of the ``tools``, as long as there are some.
     """
     order = sorted(boundaries)
     shuffled = [*order]
     rng.shuffle(shuffled)
     places = itertools.cycle(shuffled)
     kinds = itertools.cycle(rng.sample(VICTIMS, len(VICTIMS)))
-    return [_plan(next(places), next(kinds), order, rng) for _ in range(kills)]
+    plans = [_plan(next(places), next(kinds), order, rng) for _ in range(kills)]
+    traps = [
+        Plan(lure=Lure(when, tool))
+        for when in (REPEAT, BEHIND)
+        for tool in rng.sample(sorted(tools), len(tools))
+    ]
+    traps = traps[: kills // 2]
+    plans[1 : 2 * len(traps) : 2] = traps
+    return plans
 
 
 def _plan(

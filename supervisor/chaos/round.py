@@ -5,13 +5,17 @@ import signal
 import time
 import traceback
 from collections import Counter
+from collections.abc import Collection
 
 import msgspec
 import trio
 
+from actors.messages import Nature
 from actors.outcome import Approval, InDoubt, Interruption
 from actors.verdict import Verdict, VerdictRefused, record_verdict
-from supervisor.chaos.check import Doubt, Ended, check_tree
+from supervisor.chaos.check import check_tree
+from supervisor.chaos.compare import Unlike
+from supervisor.chaos.ended import Ended
 from supervisor.chaos.life import (
     Heard,
     Life,
@@ -30,9 +34,11 @@ from supervisor.chaos.plan import (
     SUPERVISOR,
     TREE,
     ZYGOTE,
+    Lure,
     Plan,
     Strike,
 )
+from supervisor.chaos.trap import Trap
 from supervisor.chaos.world import Home, World
 from supervisor.report import Report
 from supervisor.state_dir import StateDir
@@ -60,8 +66,13 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     status: str = ""
     failure: str = ""
-    doubts: tuple[Doubt, ...] = ()
-    tools: dict[str, str] = {}
+    charges: tuple[Lure, ...] = ()
+    """Which tools may be behind the failure, and how; none when it is our own doing."""
+    doubts: tuple[str, ...] = ()
+    """Tools of which a call was left in doubt."""
+    again: tuple[str, ...] = ()
+    """Tools of which a call was run again."""
+    natures: dict[str, Nature] = {}
     short: tuple[str, ...] = ()
 
 
@@ -74,6 +85,7 @@ def perform(
     plan: Plan,
     run_id: str,
     reference: Ended | None = None,
+    varying: Collection[str] = (),
     *,
     keep: bool = False,
 ) -> Round:
@@ -85,10 +97,12 @@ def perform(
     started = time.monotonic()
     home = Home(world, run_id)
     under_way = UnderWay(home, plan)
-    ended, failure = None, ""
+    ended, failure, charges = None, "", ()
     try:
         under_way.to_the_end()
-        ended = check_tree(home, under_way.kills + world.crashes, reference)
+        ended = check_tree(home, under_way.kills + world.crashes, reference, varying)
+    except Unlike as broken:
+        failure, ended, charges = str(broken), broken.ended, broken.charges
     except AssertionError as broken:
         failure = str(broken)
     except Exception:  # whatever a broken tree makes the checks meet is told, and not raised
@@ -104,8 +118,10 @@ def perform(
         seconds=round(time.monotonic() - started, 3),
         status=ended.status if ended else "",
         failure=failure,
+        charges=charges,
         doubts=ended.doubts if ended else (),
-        tools=ended.tools if ended else {},
+        again=ended.again if ended else (),
+        natures=ended.natures if ended else {},
         short=ended.short if ended else (),
     )
 
@@ -114,10 +130,10 @@ class UnderWay:
     """A tree, the supervisors it has had, and the strikes that are still to come."""
 
     def __init__(self, home: Home, plan: Plan) -> None:
-        self.struck = 0
-        self.kills = 0
         self.lives = 0
+        self._struck = self._kills = 0
         self._home = home
+        self._trap = Trap(plan.lure) if plan.lure else None
         self._config = home.make()
         self._state_dir = StateDir(home.state_dir)
         self._strikes = [*plan.strikes]
@@ -128,6 +144,20 @@ class UnderWay:
         self._unswept = False
         """Supervisor and zygote of one life were killed, so nobody may have swept their tools."""
 
+    @property
+    def struck(self) -> int:
+        """Strikes that met their victims."""
+        return self._struck + self._sprung
+
+    @property
+    def kills(self) -> int:
+        """How often processes were killed."""
+        return self._kills + self._sprung
+
+    @property
+    def _sprung(self) -> bool:
+        return bool(self._trap and self._trap.sprung)
+
     def to_the_end(self) -> Report:
         """Go on until the root has an ending that no resume changes; raises Stuck."""
         for _ in range(LIVES_MAX):
@@ -136,7 +166,7 @@ class UnderWay:
                 self._home.state_dir,
                 self._home.run_id,
                 None if started else self._config,
-                self._home.prepare,
+                self._prepare,
                 1 + sum(ZYGOTE in strike.victims for strike in self._strikes),
             )
             self.lives += 1
@@ -155,6 +185,11 @@ class UnderWay:
                 return end.report
         raise Stuck(f"the tree has not ended after {LIVES_MAX} supervisors")
 
+    def _prepare(self) -> None:
+        self._home.prepare()
+        if self._trap:
+            self._trap.set()
+
     def _has_ended(self, found: Report) -> bool:
         if found.status is None:
             return False
@@ -165,7 +200,7 @@ class UnderWay:
         if isinstance(why, Approval | InDoubt):
             self._answer(why)
             return False
-        return not self.kills or not (
+        return not (self.kills or self._home.world.crashes) or not (
             found.status == "interrupted" and found.interruption.get("who") == "orphaned"
         )
 
@@ -233,14 +268,14 @@ class UnderWay:
         pids = list(dict.fromkeys(pid for found in victims.values() for pid in found))
         if not pids:
             return
-        self.struck += 1
+        self._struck += 1
         if strike.action != KILL:
             send(pids, signal.SIGSTOP)
             self._wait(life, FROZEN_SECONDS)
         if strike.action == FREEZE:
             send(pids, signal.SIGCONT)
             return
-        self.kills += 1
+        self._kills += 1
         self._killed |= {word for word, found in victims.items() if found}
         # Of a whole tree too: a tool that starts just now is not among those that were found.
         if self._killed & {TREE} or self._killed >= {SUPERVISOR, ZYGOTE}:

@@ -12,11 +12,13 @@ from actors import frame
 from actors.journal import JOURNAL
 from actors.testing.evidence import Effect
 from actors.trace import TRACE
-from supervisor.chaos.check import Ended, check_tree
+from supervisor.chaos.check import check_tree
+from supervisor.chaos.ended import tool_names
 from supervisor.chaos.life import Heard
 from supervisor.chaos.plan import BYTES, Boundary, Plan
 from supervisor.chaos.ready import warm_up
 from supervisor.chaos.round import Round, perform
+from supervisor.chaos.varying import varying
 from supervisor.chaos.workers import perform_all
 from supervisor.chaos.world import Home, World, served
 from supervisor.config import Config
@@ -35,22 +37,27 @@ class Session:
         self._world = world
         self._ids = (f"c{number:05}" for number in itertools.count(1))
         first, second = self._undisturbed(), self._undisturbed()
-        self.reference = self._ended(first)
+        self.reference, again = check_tree(first, 0), check_tree(second, 0)
         self.boundaries = _boundaries(first)
-        self.repeatable = self.reference == self._ended(second)
-        """Whether the tree comes to the same each time, so that rounds can be compared."""
+        changed_at = {path: file.stat().st_mtime for path, file in second.files().items()}
+        self.varying = varying(self.reference, again, changed_at)
+        """What differs between the two, with words; no round is held to it."""
         for home in (first, second):
             home.remove()
 
     def perform(self, plans: Sequence[Plan], workers: int = 1) -> Iterator[Round]:
         """Perform the plans in any order, and yield what came of each; raises WorkerDied."""
         ids = list(itertools.islice(self._ids, len(plans)))
-        reference = self.reference if self.repeatable else None
 
         def work(number: int) -> Round:
-            return perform(self._world, plans[number], ids[number], reference)
+            return perform(self._world, plans[number], ids[number], self.reference, self.varying)
 
         yield from perform_all(work, range(len(plans)), workers)
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The user's tools that run undisturbed."""
+        return tool_names(self.reference.users)
 
     def home(self) -> Home:
         """The folder of one more round, to be made and filled by the caller."""
@@ -63,9 +70,6 @@ class Session:
             words = found.failure.strip()
             raise NoReference(f"the tree does not run although nobody disturbs it: {words}")
         return Home(self._world, run_id)
-
-    def _ended(self, home: Home) -> Ended:
-        return check_tree(home, 0)
 
 
 @contextmanager

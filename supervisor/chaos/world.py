@@ -80,10 +80,14 @@ class Home:
         return Bills(self.world.bills)
 
     def workspace(self) -> dict[str, str]:
-        """The files of the workspace, by path, with a digest of each."""
+        """The files of the workspace, by path, with size and digest of each."""
+        return {path: _contents(file) for path, file in self.files().items()}
+
+    def files(self) -> dict[str, Path]:
+        """The files of the workspace, by path within it."""
         root = self.path / "workspace"
         return {
-            str(path.relative_to(root)): blake2b(path.read_bytes(), digest_size=8).hexdigest()
+            str(path.relative_to(root)): path
             for path in sorted(root.rglob("*"))
             if path.is_file() and not path.is_symlink()
         }
@@ -96,6 +100,11 @@ class Home:
     def remove(self) -> None:
         """Take the round off the disk."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _contents(file: Path) -> str:
+    data = file.read_bytes()
+    return f"{len(data)} {blake2b(data, digest_size=8).hexdigest()}"
 
 
 @contextmanager

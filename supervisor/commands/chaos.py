@@ -49,7 +49,8 @@ def chaos(args: argparse.Namespace) -> int:
             with open_session(config, Path(folder), recorded=bool(recorded)) as session:
                 _check_completes(session)
                 rng = random.Random(seed)
-                rounds = _rounds(session, chosen or draw(session.boundaries, args.kills, rng))
+                drawn = draw(session.boundaries, args.kills, rng, session.tools)
+                rounds = _rounds(session, chosen or drawn)
         except NoReference as error:
             raise UsageError(str(error)) from None
         found = findings(
@@ -104,7 +105,7 @@ def _line(one: Round) -> str:
         return f"BROKEN   {one.plan}: {visible(one.failure.strip().splitlines()[-1])}"
     if not one.struck:
         return f"missed   {one.plan}"
-    doubts = ", ".join(sorted({doubt.tool for doubt in one.doubts}))
+    doubts = ", ".join(one.doubts)
     return f"{'in doubt ' if doubts else 'kept     '}{one.plan}{f' ({doubts})' if doubts else ''}"
 
 
@@ -114,7 +115,13 @@ def _tell(found: ChaosReport, style: Style) -> None:
         f"{count(found.runs, 'run')}, seed {found.seed}, {found.seconds:.1f} s",
         *(
             f"{style.bold('not safe to repeat')}: {visible(tool.words)}."
+            + (f"\n  see it again: {visible(tool.replay)}" if tool.replay else "")
             for tool in found.unsafe_tools
+        ),
+        *(
+            f"{style.bold('not the same twice even undisturbed')}: {visible(words)}. "
+            "No round was held to it."
+            for words in found.varying
         ),
         *(
             f"A kill used up the budget of {visible(agent)}, as what was possibly spent counts: "
@@ -127,8 +134,9 @@ def _tell(found: ChaosReport, style: Style) -> None:
             for failure in found.failures
         ),
     ]
-    if not found.repeatable:
-        words.append("Two undisturbed runs differed in answer or files, so neither was compared.")
+    if found.untried:
+        names = ", ".join(map(visible, found.untried))
+        words.append(f"Never run again in these rounds, so nothing is known of them: {names}.")
     if found.ok:
         words.append(
             f"{style.green('ok')}: same ending, nothing billed, written or counted twice, "

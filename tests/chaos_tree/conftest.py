@@ -11,7 +11,7 @@ from supervisor.chaos.session import Session
 @pytest.fixture(scope="session")
 def tree() -> Generator[Session]:
     with grown() as session:
-        assert session.repeatable
+        assert not session.varying
         yield session
 
 
