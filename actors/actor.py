@@ -43,10 +43,11 @@ def main(fd: int) -> int:
 
     What became of the run stands in its journal; what the supervisor must know it was told.
     """
-    return trio.run(_main, fd)
+    return trio.run(act, fd)
 
 
-async def _main(fd: int) -> int:
+async def act(fd: int) -> int:
+    """What ``main`` runs; 0."""
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(socket.socket(fileno=fd)))
     async with stream:
         channel = _Channel(stream)

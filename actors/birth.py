@@ -6,7 +6,6 @@ and the process leads a session of its own.
 """
 
 import contextlib
-import fcntl
 import gc
 import importlib
 import os
@@ -43,7 +42,7 @@ def main_path(role: str) -> str:
 def find(path: str) -> Callable[..., int]:
     """Import the function that ``module:function`` names."""
     module, _, function = path.partition(":")
-    return getattr(importlib.import_module(module), function)
+    return getattr(sys.modules.get(module) or importlib.import_module(module), function)
 
 
 def prepare() -> None:
@@ -61,7 +60,6 @@ def prepare() -> None:
 
 def live(
     role: str,
-    name: str,
     channel_fd: int,
     log_fd: int,
     zygote_pid: int | None = None,
@@ -69,15 +67,15 @@ def live(
 ) -> NoReturn:
     """Become the process that a role names, run its main, and exit with what it returns.
 
-    It, or the zygote it was forked from, has called ``prepare``. With ``zygote_pid`` it dies with
-    that zygote, which sweeps its tools. Without one nobody would, so it lives on to end them itself
-    when it finds its channel closed.
+    It, or the zygote it was forked from, has called ``prepare``, and has its name. With
+    ``zygote_pid`` it dies with that zygote, which sweeps its tools. Without one nobody would, so it
+    lives on to end them itself when it finds its channel closed.
     """
     status: object = UNCAUGHT_STATUS
     try:
         if env:
             os.environ.update(env)
-        _settle(name, channel_fd, log_fd, zygote_pid)
+        _settle(channel_fd, log_fd, zygote_pid)
         status = find(main_path(role))(CHANNEL_FD)
     except SystemExit as leaving:
         status = leaving.code
@@ -89,7 +87,7 @@ def live(
         _leave(status)
 
 
-def _settle(name: str, channel_fd: int, log_fd: int, zygote_pid: int | None) -> None:
+def _settle(channel_fd: int, log_fd: int, zygote_pid: int | None) -> None:
     if zygote_pid is not None:
         prctl.die_with_parent(signal.SIGKILL)
         # The zygote may have died before the line above. Compared with its own pid, never with 1:
@@ -99,7 +97,6 @@ def _settle(name: str, channel_fd: int, log_fd: int, zygote_pid: int | None) -> 
     if os.getsid(0) != os.getpid():
         os.setsid()
     _place_descriptors(channel_fd, log_fd)
-    prctl.rename(name)
     custodian.mark()
     gc.enable()
 
@@ -117,17 +114,14 @@ def _default_signals() -> None:
 
 
 def _place_descriptors(channel_fd: int, log_fd: int) -> None:
-    null_fd = os.open(os.devnull, os.O_RDONLY)
-    # Moved above all targets first, so that no dup2 overwrites a source of the next.
-    sources = [
-        fcntl.fcntl(fd, fcntl.F_DUPFD, CHANNEL_FD + 1) for fd in (null_fd, log_fd, channel_fd)
-    ]
-    null_fd, log_fd, channel_fd = sources
-    os.dup2(null_fd, 0)
+    # The lower numbers are taken already, so no source is overwritten before its turn.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log_fd, 1)
     os.dup2(log_fd, 2)
+    if channel_fd != CHANNEL_FD:
+        os.dup2(channel_fd, CHANNEL_FD)
     # A tool shall not inherit the channel.
-    os.dup2(channel_fd, CHANNEL_FD, inheritable=False)
+    os.set_inheritable(CHANNEL_FD, False)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     os.closerange(CHANNEL_FD + 1, min(soft, _FILES_MAX) if soft > 0 else _FILES_MAX)
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-from collections.abc import Generator
 
 ADDED = 500
 """Actors can be resumed and the supervisor cannot, so they are the ones to go."""
@@ -27,15 +26,10 @@ class OomScore:
         if self._fd >= 0:
             self._write(min(_MAX, self._own + ADDED))
 
-    @contextlib.contextmanager
-    def offered(self) -> Generator[None]:
-        """Offer what is forked within, and not this process."""
-        self.offer()
-        try:
-            yield
-        finally:
-            if self._fd >= 0:
-                self._write(self._own)
+    def withdraw(self) -> None:
+        """Take the offer back; what was forked meanwhile stays offered."""
+        if self._fd >= 0:
+            self._write(self._own)
 
     def _write(self, score: int) -> None:
         with contextlib.suppress(OSError):

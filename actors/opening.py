@@ -122,8 +122,7 @@ async def open_run(
         await record.add(*_settled(record.state, children))
         spec = start.spec
         rules = _rules(start, catalogue, conditions)
-        secure = ssl_context() if start.base_url.startswith("https:") else None
-        async with open_client(start.base_url, secure) as client:
+        async with open_client(ssl_context()) as client:
             provider = Provider(client, start.base_url, spec.provider, start.api_key)
             calls = ToolCalls(
                 record,

@@ -1,69 +1,101 @@
-"""A whole run, performed in the zygote before it forks.
+"""The life of an actor, performed in the zygote before it forks.
 
-The interpreter rewrites code as it runs it and loads modules when they are first needed. What is
-done here once is shared by every actor, in time and in memory.
+The interpreter rewrites code as it runs it, remembers where it found what, and loads modules when
+they are first needed. What is done here once is shared by every actor, in time and in memory.
 """
 
+import socket
 import tempfile
 from pathlib import Path
 
 import trio
 
+from actors import actor
 from actors.money import Prices
-from actors.opening import open_run
 from actors.spec import ProviderSpec, RunSpec, ToolsSpec
 from actors.testing.provider import ProviderSettings, serve
-from actors.wire import Start
+from actors.wire import Ended, Hello, Start, Stop, Traced, encode, from_actor
 
-SECONDS_MAX = 20.0
-SCRIPT = "plan"
+SECONDS_MAX = 5.0
+STOPPED, *WHOLE = "stopped", "first", "second", "third", "fourth"
+"""The runs of a rehearsal; one is stopped in its first tool."""
+BEGINNINGS = 12
+"""The interpreter specializes a function after its eighth call."""
 FILE, TEXT = "errors.log", "worker 7 timed out after 30000 ms"
 
 
 def rehearse() -> None:
-    """Perform a run against a scripted provider in this process, in a folder of its own.
+    """Perform runs against a scripted provider in this process, in a folder of its own.
 
     Nothing of it is left but warm code: no thread, no file, no open descriptor.
     """
+    # A machine without loopback or room may still reach its provider; its actors start cold.
     try:
         with tempfile.TemporaryDirectory(prefix="exeunt-") as name:
             folder = Path(name)
-            for part in ("workspace", "run0", "run1"):
+            for part in ("workspace", STOPPED, *WHOLE):
                 (folder / part).mkdir()
             (folder / "workspace" / FILE).write_text(TEXT)
             trio.run(_rehearse, folder)
-    except OSError:
-        # A machine without loopback or room may still reach its provider; its actors start cold.
+    except* (OSError, trio.TooSlowError):
         pass
+    # What every actor does first comes last: caches with little room forget the rest.
+    for _ in range(BEGINNINGS):
+        ours, theirs = socket.socketpair()
+        ours.close()
+        actor.main(theirs.detach())
 
 
 async def _rehearse(folder: Path) -> None:
-    workspace = str(folder / "workspace")
     with trio.fail_after(SECONDS_MAX):
         async with trio.open_nursery() as nursery:
-            base_url: str = await nursery.start(serve, ProviderSettings(script=SCRIPT))
-            for number, stream in enumerate((True, False)):
-                await _perform(folder / f"run{number}", workspace, base_url, stream)
+            base_url: str = await nursery.start(serve, ProviderSettings())
+            await _act(_start(folder / STOPPED, "slow", base_url), stop=True)
+            for name in WHOLE:
+                await _act(_start(folder / name, "plan", base_url, stream=name != WHOLE[0]))
             nursery.cancel_scope.cancel()
 
 
-async def _perform(run_dir: Path, workspace: str, base_url: str, stream: bool) -> None:
+async def _act(start: Start, stop: bool = False) -> None:
+    """Be actor and supervisor; with ``stop`` the run is stopped as soon as a tool has begun."""
+    ours, theirs = socket.socketpair()
+    async with (
+        trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as channel,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(actor.act, theirs.detach())
+        await channel.send_all(encode(start))
+        decoder = from_actor()
+        async for data in channel:
+            for frame in decoder.feed(bytes(data)):
+                match frame:
+                    case Traced(line) if stop and b'"tool_start"' in line:
+                        await channel.send_all(encode(Stop("rehearsed", "rehearsal")))
+                    case Hello() | Traced():
+                        pass
+                    case Ended():
+                        await channel.aclose()
+                        return
+                    case _:
+                        raise OSError(f"no rehearsal: {frame}")
+
+
+def _start(run_dir: Path, script: str, base_url: str, stream: bool = True) -> Start:
+    names = ("list_files", "read_file", "scan_archive")
     spec = RunSpec(
         agent="rehearsal",
         task="Which file mentions a timeout?",
         system="",
-        provider=ProviderSpec(model=SCRIPT, stream=stream),
+        provider=ProviderSpec(model=script, stream=stream),
         prices=Prices(1, 1, 1),
-        tools=ToolsSpec(names=("list_files", "read_file"), workspace=workspace),
+        tools=ToolsSpec(names=names, workspace=str(run_dir.parent / "workspace")),
         # Waiting for the disk takes a thread, and a thread would not survive the fork.
         durability="process",
     )
-    start = Start(
+    return Start(
         run_id=run_dir.name,
         root_id=run_dir.name,
         run_dir=str(run_dir),
         spec=spec,
         base_url=base_url,
     )
-    async with open_run(start, follow=lambda line: None) as run:
-        await run.perform()

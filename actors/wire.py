@@ -111,6 +111,8 @@ FromActor = Hello | Traced | StartChild | StopChild | Ended | Leaving | Refused
 
 FrameT = TypeVar("FrameT")
 
+_to_actor = msgspec.msgpack.Decoder(ToActor)
+_from_actor = msgspec.msgpack.Decoder(FromActor)
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -156,9 +158,9 @@ class FrameDecoder(Generic[FrameT]):
 
 def to_actor() -> FrameDecoder[ToActor]:
     """A decoder for what a supervisor sends."""
-    return FrameDecoder(msgspec.msgpack.Decoder(ToActor))
+    return FrameDecoder(_to_actor)
 
 
 def from_actor() -> FrameDecoder[FromActor]:
     """A decoder for what an actor sends."""
-    return FrameDecoder(msgspec.msgpack.Decoder(FromActor))
+    return FrameDecoder(_from_actor)

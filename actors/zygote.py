@@ -22,7 +22,7 @@ from typing import NoReturn
 
 import msgspec
 
-from actors import custodian, prctl
+from actors import custodian, huge_pages, prctl
 from actors.birth import find, live, prepare
 from actors.control import (
     FDS_MAX,
@@ -42,6 +42,11 @@ from actors.oom_score import OomScore
 
 GRACE_SECONDS = 2.0
 """How long actors may save and leave by themselves once the supervisor is gone."""
+
+NAME = "exeunt-zygote"
+
+LEISURE_MS = 50
+"""After this time without work the zygote does what only saves work later, in small steps."""
 
 DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -67,9 +72,15 @@ class Zygote:
         poller = select.poll()
         poller.register(self._wakeup, select.POLLIN)
         poller.register(self._control, select.POLLIN)
+        leisure = huge_pages.collapse()
+        patience: int | None = LEISURE_MS
         try:
             while True:
-                ready = {fd for fd, _ in poller.poll()}
+                ready = {fd for fd, _ in poller.poll(patience)}
+                if not ready:
+                    patience = 0 if next(leisure, False) else None
+                elif patience is not None:
+                    patience = LEISURE_MS
                 if self._wakeup.fileno() in ready:
                     for report in self._reap():
                         self.send(report)
@@ -106,14 +117,19 @@ class Zygote:
         sys.stdout.flush()
         sys.stderr.flush()
         zygote_pid = os.getpid()
+        # What a fork takes over need not be made in it.
+        prctl.rename(request.name)
+        self._score.offer()
         try:
-            with self._score.offered():
-                pid = os.fork()
-                if pid == 0:
-                    self._become(request, channel_fd, log_fd, zygote_pid)
+            pid = os.fork()
+            if pid == 0:
+                self._become(request, channel_fd, log_fd, zygote_pid)
         except OSError as error:
             self.send(Failed(request.id, f"no process could be made: {error.strerror}"))
             return
+        finally:
+            self._score.withdraw()
+            prctl.rename(NAME)
         self._actors.add(pid)
         try:
             # Opened before anybody can reap it, so it cannot name a stranger.
@@ -135,7 +151,7 @@ class Zygote:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, DEAF_TO)
-        live(request.role, request.name, channel_fd, log_fd, zygote_pid, request.env)
+        live(request.role, channel_fd, log_fd, zygote_pid, request.env)
 
     def _reap(self) -> list[Exited]:
         """Collect every dead child, sweep after the actors among them, and tell of these."""
@@ -217,7 +233,7 @@ def self_check() -> str | None:
 
 def main(arguments: Sequence[str]) -> int:
     """Warm up, report, serve."""
-    prctl.rename("exeunt-zygote")
+    prctl.rename(NAME)
     score = OomScore()
     prepare()
     # Ctrl-C and a closed terminal concern the supervisor, which tells us by closing the control.

@@ -30,6 +30,12 @@ def hello(fd: int) -> int:
     return 3
 
 
+def oom_score() -> int:
+    """How willingly this process goes when memory is short."""
+    with open("/proc/self/oom_score_adj") as file:
+        return int(file.read())
+
+
 def describe(fd: int) -> int:
     """Send what this process looks like from inside, as JSON."""
     channel = _channel(fd)
@@ -53,6 +59,8 @@ def describe(fd: int) -> int:
         "sigterm": signal.getsignal(signal.SIGTERM) == signal.SIG_DFL,
         "sigchld": signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL,
         "wakeup_fd": signal.set_wakeup_fd(-1),
+        "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+        "oom_score": oom_score(),
         "threads": threading.active_count(),
         "cwd": os.getcwd(),
     }

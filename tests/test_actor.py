@@ -72,7 +72,7 @@ async def actor_line() -> AsyncGenerator[Line, None]:
     ended = trio.Event()
 
     async def main() -> None:
-        assert await actor._main(theirs.detach()) == 0
+        assert await actor.act(theirs.detach()) == 0
         ended.set()
 
     async with trio.open_nursery() as nursery:

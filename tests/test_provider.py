@@ -15,6 +15,7 @@ from actors.money import Usage
 from actors.provider import Provider, open_client
 from actors.provider_error import ProviderError
 from actors.spec import ProviderSpec
+from actors.warm import ssl_context
 
 KEY = "sk-do-not-show-me"
 BODY = b'{"model":"m","messages":[]}'
@@ -88,7 +89,7 @@ async def running(server, key: str | None = KEY, **spec):
         listeners = await nursery.start(trio.serve_tcp, server.serve, 0)
         port = listeners[0].socket.getsockname()[1]
         base_url = f"http://127.0.0.1:{port}/v1/"
-        async with open_client(base_url) as client:
+        async with open_client(ssl_context()) as client:
             yield Provider(client, base_url, ProviderSpec(model="m", **spec), key)
         nursery.cancel_scope.cancel()
 
@@ -191,7 +192,7 @@ async def test_a_refused_connection_was_not_billed():
     with trio.socket.socket() as unused:
         await unused.bind(("127.0.0.1", 0))
         base_url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        async with open_client(base_url) as client:
+        async with open_client(ssl_context()) as client:
             error = await failing(Provider(client, base_url, ProviderSpec(model="m"), KEY))
     assert (error.kind, error.billed, error.permanent) == ("connection", False, False)
 
@@ -339,7 +340,7 @@ async def test_a_tls_failure_is_permanent():
         listeners = await nursery.start(trio.serve_tcp, plain, 0)
         base_url = f"https://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        async with open_client(base_url, context) as client:
+        async with open_client(context) as client:
             error = await failing(Provider(client, base_url, ProviderSpec(model="m"), KEY))
         nursery.cancel_scope.cancel()
     assert (error.kind, error.permanent, error.billed) == ("tls", True, False)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from spawn_mains import oom_score
 
 from supervisor import spawner as spawner_module
 from supervisor import zygote_spawner
@@ -189,6 +190,8 @@ async def test_spawn_settles_the_process_before_its_main(
         "sigterm": True,
         "sigchld": True,
         "wakeup_fd": -1,
+        "blocked": [],
+        "oom_score": min(1000, oom_score() + 500),
         "threads": 1,
         "cwd": os.getcwd(),
     }
