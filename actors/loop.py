@@ -24,6 +24,7 @@ CUT_REPLIES_MAX = 3
 OUTPUT_TOKENS_MIN = 256
 """A strict budget that pays for fewer output tokens than this ends the run."""
 RETRY_SECONDS_MAX = 600.0
+RAISE_OUTPUT = "raise max_output_tokens in [provider]"
 
 
 def decide(
@@ -88,6 +89,10 @@ def _answered(state: State, rules: Rules) -> Outcome | None:
     text = turn.message.text or ""
     if turn.finish == "content_filter":
         return Outcome(Status.FAILED, error="the provider's content filter withheld the answer")
+    if not text.strip() and turn.finish == "length":
+        # Thinking that nobody sees is a part of the output.
+        error = f"the model reached its output limit before it had said anything; {RAISE_OUTPUT}"
+        return Outcome(Status.FAILED, error=error)
     if not text.strip():
         return Outcome(Status.FAILED, error="the model sent an answer with nothing in it")
     if turn.finish == "length":
@@ -109,7 +114,9 @@ def _limit_reached(state: State, rules: Rules, now: float) -> Outcome | None:
 def _failure(state: State, rules: Rules, now: float) -> str | None:
     head = state.head
     if head.cut_replies >= CUT_REPLIES_MAX:
-        return f"{head.cut_replies} replies in a row were cut off at the output limit"
+        return (
+            f"{head.cut_replies} replies in a row were cut off at the output limit; {RAISE_OUTPUT}"
+        )
     for repeated in state.failures.values():
         if repeated.count >= rules.errors.repeat_limit:
             return f"the same call failed {repeated.count} times, {repeated.words}"

@@ -52,7 +52,7 @@ def parse_document(body: bytes) -> Reply:
     document = as_dict(value)
     choices = as_list(document.get("choices"))
     if not choices:
-        raise broken("the provider's answer holds no choice")
+        raise broken(f"the answer of HTTP 200 holds no choice: {plain_body(body)}")
     choice = as_dict(choices[0])
     message = choice.get("message")
     if failure := error_within(choice):

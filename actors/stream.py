@@ -3,7 +3,8 @@
 Which call a piece of a tool call belongs to is the hard part, because servers differ:
 1. each call has its own index, and only its first piece has an id and a name;
 2. every call has index 0, or none has an index, and a new id or a new name begins a new call;
-3. neither is new, but the arguments so far are a whole object and another one begins.
+3. neither is new, but the arguments so far are a whole object and another one begins;
+4. each piece has an id of its own, so that one without a name begins nothing.
 """
 
 from typing import Any
@@ -93,6 +94,8 @@ class StreamAssembly:
         """The whole reply; raises ProviderError when the stream ended before it was finished."""
         if not self.is_finished:
             raise broken("the stream ended before the reply was finished")
+        if self._choice is None:
+            raise broken("the stream holds no choice")
         return build_reply(
             text="".join(self._text) if self._text else None,
             calls=[(call.id, call.name, "".join(call.arguments)) for call in self._calls],
@@ -128,7 +131,7 @@ class StreamAssembly:
         call_id, name, arguments = call_parts(piece)
         if not (call_id or name or arguments):
             return
-        call = self._find(index, call_id)
+        call = self._find(index, call_id, name)
         if call is None or (name and call.name and name != call.name):
             call = self._open(index, call_id, name)
         elif call.is_followed_by(arguments):
@@ -138,13 +141,14 @@ class StreamAssembly:
         call.name = call.name or name
         call.arguments.append(arguments)
 
-    def _find(self, index: int | None, call_id: str) -> _OpenCall | None:
+    def _find(self, index: int | None, call_id: str, name: str) -> _OpenCall | None:
         """The call that a piece may continue: the last one of its index, unless the id is new."""
         same = [call for call in self._calls if index is None or call.index in (None, index)]
         if call_id and (known := [call for call in same if call.id == call_id]):
             return known[-1]
         last = same[-1] if same else None
-        return None if last and last.id and call_id else last
+        begins = last and last.id and call_id and (name or not last.name)
+        return None if begins else last
 
     def _open(self, index: int | None, call_id: str, name: str) -> _OpenCall:
         if len(self._calls) >= CALLS_MAX:

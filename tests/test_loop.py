@@ -68,12 +68,21 @@ def test_a_limit_ends_the_run_once_the_calls_are_answered():
             Outcome(Status.FAILED, error="the model sent an answer with nothing in it"),
         ),
         (
+            None,
+            "length",
+            Outcome(
+                Status.FAILED,
+                error="the model reached its output limit before it had said anything; "
+                "raise max_output_tokens in [provider]",
+            ),
+        ),
+        (
             "yes",
             "content_filter",
             Outcome(Status.FAILED, error="the provider's content filter withheld the answer"),
         ),
     ],
-    ids=["stop", "other", "length", "null", "blank", "filter"],
+    ids=["stop", "other", "length", "null", "blank", "thoughts", "filter"],
 )
 def test_a_reply_without_calls_is_the_answer(text: str | None, finish: str, outcome: Outcome):
     """On the last turn too: what was answered within the limits is complete."""
@@ -210,7 +219,11 @@ def test_three_cut_replies_end_the_run():
         story.reply(call("look"), finish="length")
         story.finish(f"{turn}.0", "cut", ResultKind.OK)
     assert story.decide() == Finish(
-        Outcome(Status.FAILED, error="3 replies in a row were cut off at the output limit")
+        Outcome(
+            Status.FAILED,
+            error="3 replies in a row were cut off at the output limit; "
+            "raise max_output_tokens in [provider]",
+        )
     )
 
 

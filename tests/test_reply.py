@@ -112,6 +112,12 @@ def test_a_missing_finish_reason_is_inferred():
     assert parse_document(document({"content": "a"}, "content_filter")).finish == "content_filter"
 
 
+def test_an_answer_without_a_choice_is_shown():
+    """What a server says instead, in a shape of its own, is the reason to be read."""
+    with pytest.raises(ProviderError, match=r"holds no choice.*Not authenticated"):
+        parse_document(b'{"detail": "Not authenticated"}')
+
+
 def test_the_first_of_two_choices_is_taken():
     """And the reply says so."""
     choices = [{"message": {"content": t}, "finish_reason": "stop"} for t in "ab"]

@@ -225,7 +225,7 @@ async def test_a_model_that_is_cut_every_time_is_stopped(world: World) -> None:
     world.offer(note)
     outcome = await world.perform()
     assert outcome.status is Status.FAILED
-    assert outcome.error == "3 replies in a row were cut off at the output limit"
+    assert (outcome.error or "").startswith("3 replies in a row were cut off at the output limit")
 
 
 async def test_an_answer_that_was_cut_says_so(world: World) -> None:

@@ -172,6 +172,17 @@ def test_a_reply_does_not_depend_on_the_splits(data):
             id="id and name in every piece",
         ),
         pytest.param(
+            [
+                call("", name="f", call_id="a"),
+                call('{"x":', call_id="b"),
+                call("1}", call_id="c"),
+                call("{", name="f", call_id="d"),
+                call("}", call_id="e"),
+            ],
+            [("a", "f", '{"x":1}'), ("d", "f", "{}")],
+            id="another id in every piece",
+        ),
+        pytest.param(
             [call("{", name="f"), call("}", call_id="a")], [("a", "f", "{}")], id="a late id"
         ),
         pytest.param(
@@ -244,12 +255,15 @@ def test_only_the_first_choice_is_read():
         [piece(content="half a sen")],
         [call('{"x":1}', name="f", call_id="a")],
         [event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}})],
+        [event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}), DONE],
+        [event({"detail": "Not authenticated"}), DONE],
+        [DONE],
         [piece(content="a"), b'data: {"choices":[{"del'],
         [piece(content="a"), b"data: what\n\n", piece("stop")],
     ],
 )
 def test_a_stream_that_ends_early_is_broken(chunks):
-    """Text or whole calls without a finish reason are no reply, but may have been billed."""
+    """Without a finish reason, or without a choice, there is no reply; it may have been billed."""
     with pytest.raises(ProviderError) as caught:
         read(*chunks)
     assert (caught.value.kind, caught.value.billed) == ("broken", True)
