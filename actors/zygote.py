@@ -22,7 +22,7 @@ from typing import NoReturn
 
 import msgspec
 
-from actors import custodian, huge_pages, prctl
+from actors import custodian, heap, prctl
 from actors.birth import find, live, prepare
 from actors.control import (
     FDS_MAX,
@@ -72,7 +72,7 @@ class Zygote:
         poller = select.poll()
         poller.register(self._wakeup, select.POLLIN)
         poller.register(self._control, select.POLLIN)
-        leisure = huge_pages.collapse()
+        leisure = heap.collapse()
         patience: int | None = LEISURE_MS
         try:
             while True:
@@ -212,6 +212,7 @@ def warm_up(preload: Sequence[str]) -> None:
             importlib.import_module(entry)
     # Frozen objects are never visited by a collection, so their pages stay shared with the actors.
     gc.collect()
+    heap.fill_gaps()
     gc.freeze()
     gc.disable()
 
