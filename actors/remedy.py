@@ -22,11 +22,13 @@ def remedy(error: ProviderError, spec: ProviderSpec, base_url: str, *, has_key: 
     match error.kind:
         case "connection":
             return f"start the server or correct base_url ({url}), which exeunt doctor CONFIG tries"
-        case "tls":
+        case "tls" if "certificate" in error.words:
             return (
-                f"correct base_url ({url}): https:// is for servers that speak TLS; an authority "
-                "of your own is named by the variable SSL_CERT_FILE"
+                f"correct base_url ({url}), or name the file of the authority that signed it in "
+                "the variable SSL_CERT_FILE"
             )
+        case "tls":
+            return f"correct base_url ({url}), as https:// is for servers that speak TLS"
         case "auth" if has_key:
             return f"check that the key in {key} is good for {model} at {url}"
         case "auth":

@@ -1,6 +1,7 @@
 """A provider that cannot be asked ends the run in one sentence: what, and what to do about it."""
 
 import socket
+import ssl
 
 import httpx
 import pytest
@@ -81,8 +82,10 @@ async def test_a_server_without_tls_is_said(ended, nursery):
 
     listeners = await nursery.start(trio.serve_tcp, plain, 0)
     error = await ended(f"https://127.0.0.1:{listeners[0].socket.getsockname()[1]}/v1")
-    assert error.startswith("no trusted connection: the server does not speak TLS there; correct")
-    assert "base_url (URL): https:// is for servers that speak TLS" in error
+    assert error == (
+        "no trusted connection: the server does not speak TLS there; correct base_url (URL), as "
+        "https:// is for servers that speak TLS"
+    )
 
 
 def answer(status: int, body: bytes = b"", **headers: str) -> replies.Answer:
@@ -128,6 +131,20 @@ async def test_a_refusal_without_a_key_says_that_none_was_sent(ended):
     """Where the variable of the key is not set, that is the reason."""
     error = await ended(replies.error(401, "Missing bearer authentication."), None)
     assert error.endswith("authentication; no key was sent to URL: export one in MY_KEY")
+
+
+def test_a_certificate_that_is_not_trusted_names_the_variable_of_the_authority():
+    """A server of one's own has a certificate that nobody else has signed."""
+    cause = ssl.SSLCertVerificationError(1, "x")
+    cause.verify_message = "self-signed certificate"
+    error = httpx.ConnectError("")
+    error.__cause__ = cause
+    mapped = map_transport(error)
+    spec = ProviderSpec(model="m", base_url="https://h/v1")
+    assert mapped.words.endswith("the server's certificate is not good: self-signed certificate")
+    step = remedy(mapped, spec, "https://h/v1", has_key=True)
+    assert step.startswith("correct base_url (https://h/v1), or name the file of the authority")
+    assert step.endswith("SSL_CERT_FILE")
 
 
 @pytest.mark.parametrize(
