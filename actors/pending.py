@@ -3,15 +3,17 @@
 Pure functions over the state, like the loop that they are a part of.
 """
 
+import contextlib
 from typing import Any, assert_never
 
 import msgspec
 
+from actors.approved import digest_of, verdict_on
 from actors.decision import Answer, AskPerson, Calls, Decision, Finish, Rules, Run
 from actors.messages import Nature, ResultKind
 from actors.outcome import Approval, InDoubt, Interruption, Outcome, PendingCall, Status, path_of
 from actors.reserve import no_child
-from actors.state import Call, State, args_digest
+from actors.state import Call, State
 from actors.text import cut
 from actors.tool_arguments import Arguments
 from actors.tool_errors import ArgumentError
@@ -105,7 +107,9 @@ def _wait(
         return Finish(Outcome(Status.INTERRUPTED, first_doubt))
     path = path_of(state.run_id)
     asked = tuple(
-        PendingCall(state.run_id, wait.call.ref, wait.tool.name, _as_written(wait.arguments), path)
+        PendingCall(
+            state.run_id, wait.call.ref, wait.tool.name, _as_written(wait.arguments.canonical), path
+        )
         for wait in waiting
     )
     for one in below:
@@ -129,6 +133,29 @@ def _step(state: State, rules: Rules, call: Call) -> Answer | Run | InDoubt | Wa
     """What one pending call needs: words, a run, or a person."""
     if state.turns[-1].finish == "length":
         return Answer(call, ResultKind.ERROR, CUT_WORDS)
+    run = _run_of(state, rules, call)
+    if call.waits:
+        return ChildWait(call.waits)
+    if call.attempts and (step := _started_before(state, rules, call, run)):
+        return step
+    if isinstance(run, Answer):
+        return run
+    tool, digest = run.tool, run.digest
+    if tool.nature is Nature.READ_ONLY and (ref := state.read_results.get(digest)):
+        earlier = state.call(ref).result
+        assert earlier, "only answered calls are remembered"
+        return Answer(call, ResultKind.DEDUPED, earlier.content)
+    if tool.needs_approval and (word := verdict_on(rules, run)) != "approve":
+        if word == "reject" and call.verdict:
+            return Answer(call, ResultKind.REJECTED, _rejected_words(call.verdict.reason))
+        return Wait(call, tool, run.arguments, digest)
+    if tool.nature is Nature.CHILD and (words := no_child(state, tool)):
+        return Answer(call, ResultKind.ERROR, words)
+    return run
+
+
+def _run_of(state: State, rules: Rules, call: Call) -> Run | Answer:
+    """The call as it would run with the tools that there are now, or why it cannot."""
     tool = rules.catalogue.get(call.written.name)
     if tool is None:
         return Answer(call, ResultKind.ERROR, _no_such_tool(state, rules, call))
@@ -136,52 +163,18 @@ def _step(state: State, rules: Rules, call: Call) -> Answer | Run | InDoubt | Wa
         arguments = tool.parse(call.arguments)
     except ArgumentError as error:
         return Answer(call, ResultKind.ERROR, f"error: {error}")
-    digest = _digest(rules, tool, arguments)
-    if call.waits:
-        return ChildWait(call.waits)
-    if call.attempts:
-        return _started_before(state, rules, Run(call, tool, arguments, digest, call.attempts + 1))
-    if tool.nature is Nature.READ_ONLY and (ref := state.read_results.get(digest)):
-        earlier = state.call(ref).result
-        assert earlier, "only answered calls are remembered"
-        return Answer(call, ResultKind.DEDUPED, earlier.content)
-    if tool.needs_approval:
-        verdict = call.verdict
-        if verdict is None or verdict.digest != _shown_digest(rules, call, tool, digest):
-            return Wait(call, tool, arguments, digest)
-        if verdict.verdict == "reject":
-            return Answer(call, ResultKind.REJECTED, _rejected_words(verdict.reason))
-        if verdict.verdict != "approve":
-            return Wait(call, tool, arguments, digest)
-    if tool.nature is Nature.CHILD and (words := no_child(state, tool)):
-        return Answer(call, ResultKind.ERROR, words)
-    return Run(call, tool, arguments, digest, attempt=1)
+    return Run(call, tool, arguments, digest_of(rules, tool, arguments), call.attempts + 1)
 
 
-def _digest(rules: Rules, tool: Tool, arguments: Arguments) -> bytes:
-    # The schema is a part of the digest: a tool that changed voids the approvals it had.
-    return args_digest(f"{tool.name}:{rules.catalogue.digest(tool.name)}", arguments.canonical)
-
-
-def _shown_digest(rules: Rules, call: Call, tool: Tool, digest: bytes) -> bytes | None:
-    """The digest that a verdict must name: of what the person was shown, with the tool as it is."""
-    if call.verdict is None or call.verdict.args is None:
-        return digest
-    # The edit came with the verdict, so the person was asked about what stood there before it.
-    try:
-        return _digest(rules, tool, tool.parse(call.shown))
-    except ArgumentError:
-        return None
-
-
-def _as_written(arguments: Arguments) -> Any:
+def _as_written(written: bytes) -> Any:
     """Arguments as a person is shown them: not the values that the tool gets, of whatever type.
 
     Of long ones an excerpt; the call itself stands whole in the journal of its run.
     """
-    if len(arguments.canonical) > ARGS_SHOWN_MAX:
-        return cut(arguments.canonical.decode("utf-8", "replace"), ARGS_SHOWN_MAX)
-    return msgspec.json.decode(arguments.canonical)
+    if len(written) <= ARGS_SHOWN_MAX:
+        with contextlib.suppress(msgspec.DecodeError):
+            return msgspec.json.decode(written)
+    return cut(written.decode("utf-8", "replace"), ARGS_SHOWN_MAX)
 
 
 CUT_WORDS = (
@@ -190,9 +183,13 @@ CUT_WORDS = (
 )
 
 
-def _started_before(state: State, rules: Rules, again: Run) -> Answer | Run | InDoubt:
-    """A call that a process started and never answered: its recorded nature decides."""
-    call = again.call
+def _started_before(
+    state: State, rules: Rules, call: Call, run: Run | Answer
+) -> Answer | Run | InDoubt | None:
+    """A call that a process started and never answered: its recorded nature decides.
+
+    None for one that changed nothing, which is as good as new.
+    """
     if call.abandoned:
         return Answer(call, ResultKind.ERROR, call.abandoned)
     # A child counts its crashes itself.
@@ -201,12 +198,30 @@ def _started_before(state: State, rules: Rules, again: Run) -> Answer | Run | In
         words = f"This call ended the process {call.crashes} times{last} and was not run again."
         return Answer(call, ResultKind.CRASHED, words)
     match call.nature:
-        case Nature.READ_ONLY | Nature.KEYED | Nature.CHILD:
-            return again
-        case Nature.PROBED if again.tool.probe and not _doubt_verdict(call):
-            return msgspec.structs.replace(again, probe_first=True)
+        case Nature.READ_ONLY:
+            return None
+        case Nature.CHILD if isinstance(run, Answer) or run.tool.nature is Nature.CHILD:
+            return run
+        case Nature.CHILD:
+            words = (
+                "error: no run stands behind this tool any more, so its run was not gone on with"
+            )
+            return Answer(call, ResultKind.ERROR, words)
+        case Nature.KEYED | Nature.PROBED if isinstance(run, Run) and _is_the_same(rules, run):
+            return msgspec.structs.replace(run, probe_first=call.nature is Nature.PROBED)
         case _:
-            return _in_doubt(state, rules, again)
+            return _in_doubt(state, rules, call, run)
+
+
+def _is_the_same(rules: Rules, run: Run) -> bool:
+    """Whether a call that was started would be just that again, and nobody has judged it since."""
+    call, tool = run.call, run.tool
+    return (
+        tool.nature is call.nature
+        and run.digest == call.digest
+        and _doubt_verdict(call) is None
+        and (not tool.needs_approval or verdict_on(rules, run) == "approve")
+    )
 
 
 def _doubt_verdict(call: Call) -> str | None:
@@ -214,12 +229,16 @@ def _doubt_verdict(call: Call) -> str | None:
     return verdict.verdict if verdict and verdict.verdict in DOUBT_VERDICTS else None
 
 
-def _in_doubt(state: State, rules: Rules, again: Run) -> Answer | Run | InDoubt:
-    """A plain write whose outcome is unknown: told in words, or put to a person."""
-    call, tool = again.call, again.tool
+def _in_doubt(state: State, rules: Rules, call: Call, run: Run | Answer) -> Answer | Run | InDoubt:
+    """A call whose outcome is unknown: told in words, or put to a person.
+
+    A plain write, or one that could be run again and is not the same any more.
+    """
     if verdict := _doubt_verdict(call):
         if verdict == "run_again":
-            return again
+            return (
+                run if isinstance(run, Run) else Answer(call, ResultKind.IN_DOUBT, IN_DOUBT_WORDS)
+            )
         assert call.verdict
         happened = "it happened" if verdict == "done" else "it did not happen"
         reason = f" ({call.verdict.reason})" if call.verdict.reason else ""
@@ -229,10 +248,12 @@ def _in_doubt(state: State, rules: Rules, again: Run) -> Answer | Run | InDoubt:
             "The process died while this call ran. A person has checked and says: "
             f"{happened}{reason}. It was NOT run again.",
         )
-    policy = rules.on_in_doubt or ("stop" if tool.needs_approval else "words")
+    asked = call.asked is not None or (isinstance(run, Run) and run.tool.needs_approval)
+    policy = rules.on_in_doubt or ("stop" if asked else "words")
     if policy == "stop":
-        args, path = _as_written(again.arguments), path_of(state.run_id)
-        return InDoubt(state.run_id, call.ref, tool.name, args, path)
+        raw = run.arguments.canonical if isinstance(run, Run) else call.arguments.encode()
+        args, path = _as_written(raw), path_of(state.run_id)
+        return InDoubt(state.run_id, call.ref, call.written.name, args, path)
     return Answer(call, ResultKind.IN_DOUBT, IN_DOUBT_WORDS)
 
 

@@ -27,7 +27,7 @@ from actors.events import (
 from actors.limit_name import LimitName
 from actors.messages import Assistant, Nature, Prompt, ResultKind, ToolCall, ref_of
 from actors.money import Prices
-from actors.outcome import ORPHANED, Interruption, Outcome
+from actors.outcome import ORPHANED, InDoubt, Interruption, Outcome
 from actors.spec import Limits
 
 RESTARTS_KEPT = 16
@@ -58,6 +58,8 @@ class Call(msgspec.Struct):
     """The raw arguments that a person put in their place."""
     verdict: ApprovalGiven | None = None
     """What a person said of it, as long as that is not used up."""
+    doubted: bool = False
+    """The run stopped to ask a person what became of it."""
     result: Finished | None = None
 
     @property
@@ -176,8 +178,7 @@ class State(msgspec.Struct):
                 self.stop = self.stop or event
                 self.leaving = True
             case RunStopped():
-                self.outcome = Outcome(event.status, event.interruption, event.error, event.output)
-                self.performing = False
+                self._stopped(event)
 
     def _opened(self, event: Opened) -> None:
         self.epoch, self.opened_at = event.epoch, event.at
@@ -250,7 +251,7 @@ class State(msgspec.Struct):
         call = self.call(event.ref)
         call.attempts, call.nature, call.digest = event.attempt, event.nature, event.digest
         call.started_at = event.at
-        call.reserve_nusd = event.reserve_nusd
+        call.reserve_nusd, call.doubted = event.reserve_nusd, False
         if call.verdict and call.verdict.verdict == "run_again":
             # Used up: a process that dies in it leaves the call in doubt again.
             call.verdict = None
@@ -279,6 +280,12 @@ class State(msgspec.Struct):
             self.failures[digest] = Failures(before.count + 1 if before else 1, words)
         if event.permanent and self.fatal is None:
             self.fatal = f"{call.written.name}: {event.content}"
+
+    def _stopped(self, event: RunStopped) -> None:
+        self.outcome = Outcome(event.status, event.interruption, event.error, event.output)
+        self.performing = False
+        if isinstance(event.interruption, InDoubt) and event.interruption.run_id == self.run_id:
+            self.call(event.interruption.call).doubted = True
 
     def _settled(self, event: ChildSettled) -> None:
         call = self.call(event.ref)

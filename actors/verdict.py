@@ -118,9 +118,12 @@ def waits(call: Call) -> bool:
 
 
 def outcome_unknown(call: Call) -> bool:
-    """Whether a write was started and has no answer, so that nobody knows what became of it."""
+    """Whether a write was started and has no answer, so that nobody knows what became of it.
+
+    One with a key is run again, so it is unknown only where the run has stopped to ask.
+    """
     started = call.attempts > 0 and call.result is None and call.abandoned is None
-    return started and call.nature in (Nature.WRITE, Nature.PROBED)
+    return started and (call.doubted or call.nature in (Nature.WRITE, Nature.PROBED))
 
 
 def _waiting_words(state: State) -> str:

@@ -15,6 +15,7 @@ from actors.messages import Nature, ResultKind, ToolCall
 from actors.outcome import Approval, InDoubt, Status
 from actors.pending import CRASHES_MAX, IN_DOUBT_WORDS
 from actors.tools import Tool
+from actors.verdict import Verdict, _given
 
 
 def replied(*calls: ToolCall, **fields: Any) -> Story:
@@ -204,7 +205,7 @@ def test_a_started_call_is_treated_as_it_was_recorded(
 ):
     """Whatever the tool is declared as now, the record says what may be done."""
     story = replied(call(one.name), rules_=rules(one))
-    story.start("1.0", nature)
+    story.start("1.0", nature, one_run(story).digest)
     story.open("restart")
     if again:
         run = one_run(story)
@@ -212,6 +213,106 @@ def test_a_started_call_is_treated_as_it_was_recorded(
     else:
         answer = answered(story)
         assert (answer.outcome, answer.content) == (ResultKind.IN_DOUBT, IN_DOUBT_WORDS)
+
+
+async def again(to: int = 0) -> str:
+    """Do."""
+    return str(to)
+
+
+async def otherwise(to: int = 0, why: str = "") -> str:
+    """Do."""
+    return f"{to}{why}"
+
+
+async def demanding(to: int = 0, *, why: str) -> str:
+    """Do."""
+    return f"{to}{why}"
+
+
+FLAGS: list[dict[str, Any]] = [
+    {},
+    {"read_only": True},
+    {"keyed": True},
+    {"keyed": True, "needs_approval": True},
+    {"keyed": True, "needs_approval": True, "description": "Do it."},
+    {"probe": lambda to, key: "not_done"},
+    {"probe": lambda to, key: "not_done", "needs_approval": True},
+    {"needs_approval": True},
+]
+EDITED = (again, otherwise, demanding)
+VARIANTS = [tool(name="do", **flags)(function) for flags in FLAGS for function in EDITED]
+"""One tool as it may be before and after somebody edits its module."""
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    before=st.sampled_from([one for one in VARIANTS if not one.schema.get("required")]),
+    now=st.sampled_from([*VARIANTS, None]),
+    policy=st.sampled_from([None, "words", "stop"]),
+    edited=st.sampled_from([None, '{"to": 2}']),
+    happened=st.sampled_from([None, True]),
+    yes=st.booleans(),
+)
+def test_a_call_is_run_again_only_as_what_it_was(
+    before: Tool,
+    now: Tool | None,
+    policy: str | None,
+    edited: str | None,
+    happened: bool | None,
+    yes: bool,
+):
+    """A tool that changed behind a crash runs nothing again that may have taken effect.
+
+    The same holds for one that wants an approval now; a person's word decides, or the model is
+    told.
+    """
+    story = replied(call("do"), rules_=rules(before, on_in_doubt=policy))
+    if before.needs_approval:
+        story.verdict("1.0", "approve", asked_person(story), args=edited)
+    run = one_run(story)
+    story.start("1.0", before.nature, run.digest)
+    story.rules = rules(*([now] if now else [look]), on_in_doubt=policy)
+    story.open("restart")
+    decision = story.decide()
+    ran = decision.runs if isinstance(decision, Calls) else ()
+    same = now is not None and (now.nature, now.schema, now.description) == (
+        before.nature,
+        before.schema,
+        before.description,
+    )
+    if before.nature is Nature.READ_ONLY:
+        # It changed nothing, so it is as if it had not been started.
+        assert now is None or not (ran and now.needs_approval)
+        return
+    may = same and before.nature in (Nature.KEYED, Nature.PROBED)
+    assert now is not None or not ran
+    if may and now and (before.needs_approval or not now.needs_approval):
+        assert [(one.attempt, one.probe_first) for one in ran] == [
+            (2, before.nature is Nature.PROBED)
+        ]
+        return
+    assert not ran
+    if isinstance(decision, Calls):
+        assert [one.content for one in decision.answers] == [IN_DOUBT_WORDS]
+        return
+    assert isinstance(decision, Finish)
+    doubt = decision.outcome.interruption
+    assert isinstance(doubt, InDoubt)
+    assert doubt.args == ({"to": 2} if before.needs_approval and edited else {})
+    story.end(decision.outcome)
+    # What the person says is taken, and is the last word.
+    word = _given(story.state, Verdict(ref="1.0", yes=yes, who="p", happened=happened))
+    assert word
+    story.tell(word)
+    story.open("resume")
+    decision = story.decide()
+    assert isinstance(decision, Calls)
+    if word.verdict == "run_again" and now and not now.schema.get("required"):
+        assert [one.tool for one in decision.runs] == [now]
+    else:
+        assert not decision.runs
+        assert [one.outcome for one in decision.answers] == [ResultKind.IN_DOUBT]
 
 
 @pytest.mark.parametrize("nature", [Nature.READ_ONLY, Nature.KEYED, Nature.PROBED])

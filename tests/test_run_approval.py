@@ -388,3 +388,55 @@ async def test_reads_and_keyed_writes_run_again(world: World, keyed: bool) -> No
     assert len(keys) == 3
     assert len(set(keys)) == 1
     assert world.results() == ["This call ended the process 3 times and was not run again."]
+
+
+CHANGED: dict[str, dict[str, Any]] = {
+    "now plain": {"needs_approval": True},
+    "now a read": {"read_only": True},
+    "other words": {"keyed": True, "needs_approval": True, "description": "Delete for good."},
+    "other schema": {"keyed": True, "needs_approval": True},
+    "gone": {},
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+async def test_a_keyed_call_whose_tool_changed_after_a_crash_is_put_to_a_person(
+    world: World, change: str
+) -> None:
+    """What was approved may have happened, and what the tool is now was approved by nobody."""
+    deleted: list[str] = []
+
+    class Death(BaseException):
+        pass
+
+    @tool(keyed=True, needs_approval=True, name="delete", description="Delete a file.")
+    async def die(path: str) -> str:
+        deleted.append("half")
+        raise Death
+
+    async def delete(path: str) -> str:
+        deleted.append(path)
+        return f"{path} was deleted."
+
+    async def delete_all(path: str, folder: str) -> str:
+        deleted.append(folder)
+        return f"{folder} was deleted."
+
+    await world.provide([Call("delete", {"path": "a"}), DONE])
+    world.offer(die)
+    await world.perform()
+    await world.answer("1.0", True)
+    with pytest.raises(BaseExceptionGroup):
+        await world.perform("resume")
+    function = delete_all if change == "other schema" else delete
+    flags: dict[str, Any] = {"description": "Delete a file.", **CHANGED[change]}
+    now = tool(name="delete", **flags)(function)
+    world.offer(*([] if change == "gone" else [now]))
+    outcome = await world.perform("restart")
+    in_doubt = InDoubt("r1", "1.0", "delete", {"path": "a"}, ("r1",))
+    assert outcome == Outcome(Status.INTERRUPTED, in_doubt)
+    assert deleted == ["half"]
+    await world.answer("1.0", True, happened=True)
+    assert (await world.perform("resume")).status is Status.COMPLETED
+    assert "it happened" in world.results()[0]
+    assert deleted == ["half"]

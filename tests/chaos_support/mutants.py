@@ -79,7 +79,7 @@ def results_saved_together() -> None:
 
 
 def plain_write_run_again() -> None:
-    pending._in_doubt = lambda state, rules, again: again
+    pending._in_doubt = lambda state, rules, call, run: run
 
 
 def torn_tail_left() -> None:

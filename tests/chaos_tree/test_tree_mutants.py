@@ -32,7 +32,7 @@ def childs_money_not_counted() -> None:
 
 
 def plain_write_run_again() -> None:
-    pending._in_doubt = lambda state, rules, again: again
+    pending._in_doubt = lambda state, rules, call, run: run
 
 
 def nothing_possibly_spent() -> None:
