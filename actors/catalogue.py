@@ -1,18 +1,15 @@
 """The catalogue: the tools of one run, gathered from their modules, as the model sees them."""
 
 import hashlib
-import importlib
-import sys
 from collections.abc import Iterable, Iterator
-from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from actors.notes import NOTE_TOOLS
 from actors.spec import ToolsSpec
-from actors.text import excerpt
 from actors.tools import Tool
+from actors.user_module import load_module
 
 SHIPPED = "actors.file_tools"
 """The module of the tools that a run with a workspace has besides its own."""
@@ -20,12 +17,20 @@ SHIPPED_NOTES = "actors.note_tools"
 """The module of the tools that a run has if it names them."""
 
 
+Part = Literal["tool", "module", "child"]
+
+
 class CatalogueError(Exception):
     """The tools that a run names cannot be gathered.
 
-    The operator must act, on the configuration or the module it names. Unlike a ToolError, no
-    model reads this: the run has not started.
+    The operator must act, on the name of a tool, a module, or a tool with a run behind it, as
+    ``part`` says. Unlike a ToolError, no model reads this: the run has not started.
     """
+
+    def __init__(self, words: str, part: Part = "tool", name: str = "") -> None:
+        super().__init__(words)
+        self.part: Part = part
+        self.name = name
 
 
 class Catalogue:
@@ -37,36 +42,36 @@ class Catalogue:
     def __init__(self, tools: Iterable[Tool]) -> None:
         self._tools: dict[str, Tool] = {}
         for one in tools:
-            _add(self._tools, one)
+            _add(self._tools, one, "tool", one.name)
         self._digests = {one.name: _digest(one) for one in self}
 
     @classmethod
     def load(cls, spec: ToolsSpec, further: Iterable[Tool] = ()) -> "Catalogue":
         """Import the modules of ``spec`` and keep the tools it names, in its order.
 
-        Modules are looked for in ``search_path`` last, so that no installed one is hidden. The
-        file tools come with a workspace, those for notes by being named; ``further`` are tools that
-        no module holds.
+        The file tools come with a workspace, those for notes by being named; ``further`` are tools
+        that no module holds.
 
         Raises:
-            CatalogueError: a module is missing or fails, a name is unknown or given twice.
+            ModuleError: a module is missing or fails.
+            CatalogueError: a name is unknown or given twice.
         """
-        sys.path += [folder for folder in spec.search_path if folder not in sys.path]
         shipped = (SHIPPED,) if spec.workspace is not None else ()
         notes = (SHIPPED_NOTES,) if NOTE_TOOLS.intersection(spec.names) else ()
         available: dict[str, Tool] = {}
         for module in (*shipped, *notes, *spec.modules):
-            for value in vars(_import(module, spec)).values():
+            for value in vars(load_module(module, spec.search_path)).values():
                 if isinstance(value, Tool):
-                    _add(available, value)
+                    _add(available, value, "module", module)
         for one in further:
-            _add(available, one)
+            _add(available, one, "child", one.name)
         missing = [name for name in spec.names if name not in available]
         if missing:
             hint = "" if shipped else " (the file tools need a workspace)"
             raise CatalogueError(
                 f"there is no tool {', '.join(missing)};"
-                f" available: {', '.join(sorted(available)) or 'none'}{hint}"
+                f" available: {', '.join(sorted(available)) or 'none'}{hint}",
+                name=missing[0],
             )
         if len(set(spec.names)) < len(spec.names):
             raise CatalogueError(f"a tool is named twice in: {', '.join(spec.names)}")
@@ -108,27 +113,18 @@ def _digest(one: Tool) -> str:
     return hashlib.blake2b(msgspec.json.encode(_described(one)), digest_size=16).hexdigest()
 
 
-def _add(tools: dict[str, Tool], one: Tool) -> None:
+def _add(tools: dict[str, Tool], one: Tool, part: Part, name: str) -> None:
     """Add a tool; the same object again, imported by another module, is no second one."""
     other = tools.setdefault(one.name, one)
     if other is not one:
-        raise CatalogueError(f"two tools are named {one.name}: {_origin(other)} and {_origin(one)}")
+        raise CatalogueError(
+            f"two tools are named {one.name}: {_origin(other)} and {_origin(one)}; rename one",
+            part,
+            name,
+        )
 
 
 def _origin(one: Tool) -> str:
     if one.agent:
         return f"[tools.{one.name}] with the agent {one.agent}"
     return f"one in {one.function.__module__}"
-
-
-def _import(module: str, spec: ToolsSpec) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
-            where = ", ".join(spec.search_path) or "the installed packages"
-            raise CatalogueError(f"there is no module {module} in {where}") from error
-        raise CatalogueError(f"the module {module} needs {error.name}, which is missing") from error
-    except (Exception, SystemExit) as error:
-        words = excerpt(f"{type(error).__name__}: {error}")
-        raise CatalogueError(f"the module {module} cannot be imported: {words}") from error

@@ -1,7 +1,6 @@
 """Opens a run: takes its lock, reads its journal, gathers its tools, records who performs it."""
 
 import fcntl
-import importlib
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -29,11 +28,12 @@ from actors.provider import Provider, open_client
 from actors.record import Record
 from actors.spec import Limits, RunSpec
 from actors.state import State
-from actors.text import clean
+from actors.stop_condition import load_condition
 from actors.tool_calls import ToolCalls
 from actors.tool_context import ToolContext
 from actors.trace import Follower
 from actors.transcript import open_transcript
+from actors.user_module import ModuleError
 from actors.warm import ssl_context
 from actors.wire import Start
 from actors.workspace import Workspace
@@ -107,9 +107,10 @@ async def open_run(
                 confine(start)
                 agents = child_tools(start.spec.tools.agents)
                 catalogue = Catalogue.load(start.spec.tools, agents)
-                conditions = [_stop_condition(path) for path in start.spec.limits.stop_when]
+                path = start.spec.tools.search_path
+                conditions = [load_condition(one, path) for one in start.spec.limits.stop_when]
                 workspace = _workspace(start.spec.tools.workspace)
-        except (ConfinementError, CatalogueError, Unusable) as error:
+        except (ConfinementError, ModuleError, CatalogueError, Unusable) as error:
             if record.state.epoch:
                 raise Unusable(str(error)) from error
             await record.add(_begin(record, start, {}), barrier=True)
@@ -232,24 +233,6 @@ async def _hold_effects(run_dir: Path, fs: Fs) -> int:
             await trio.sleep(0.02)
         else:
             return fd
-
-
-def _stop_condition(path: str) -> StopCondition:
-    module, _, name = path.partition(":")
-    try:
-        function: StopCondition = getattr(importlib.import_module(module), name)
-    except Exception as error:  # a user's module may raise anything at import
-        raise Unusable(f"stop_when names {path}, which cannot be loaded: {error}") from error
-
-    def condition(state: State) -> str | None:
-        try:
-            reason = function(state)
-        except Exception as error:
-            # A limit that cannot be checked is one that is reached.
-            return clean(f"{path} raised {error!r}")
-        return clean(str(reason)) if reason else None
-
-    return condition
 
 
 def _workspace(root: str | None) -> Workspace | None:

@@ -4,7 +4,7 @@ Bulk data never passes here: state goes to disk, and a frame over ``FRAME_MAX`` 
 """
 
 import struct
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 
@@ -106,13 +106,49 @@ class Refused(msgspec.Struct, frozen=True, tag="refused", tag_field="t"):
     words: str
 
 
+class Check(msgspec.Struct, frozen=True, tag="check", tag_field="t", kw_only=True):
+    """Supervisor to a checking process, its only frame: load what these runs need of the user's."""
+
+    specs: tuple[RunSpec, ...]
+    """Not empty, and all with the same resources and sandbox."""
+    folder: str
+    """One that exists and where no sandbox may write, like a run's directory."""
+    tool: str = ""
+    arguments: str = ""
+    """JSON that is held against the schema of ``tool``, if one is named."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """What of an agent's configuration something is said about."""
+
+    agent: str
+    part: Literal["confinement", "module", "stop_when", "tool", "child", "arguments"]
+    name: str = ""
+
+
+class Loading(msgspec.Struct, frozen=True, tag="loading", tag_field="t"):
+    """Checking process to supervisor: this is loaded next, whatever becomes of me."""
+
+    place: Place
+
+
+class Checked(msgspec.Struct, frozen=True, tag="checked", tag_field="t"):
+    """Checking process to supervisor, last frame: what is wrong, and where; no words: nothing."""
+
+    place: Place
+    words: str = ""
+
+
 ToActor = Start | Stop | Tell | ChildEnded
 FromActor = Hello | Traced | StartChild | StopChild | Ended | Leaving | Refused
+FromCheck = Loading | Checked
 
 FrameT = TypeVar("FrameT")
 
 _to_actor = msgspec.msgpack.Decoder(ToActor)
 _from_actor = msgspec.msgpack.Decoder(FromActor)
+_to_check = msgspec.msgpack.Decoder(Check)
+_from_check = msgspec.msgpack.Decoder(FromCheck)
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -120,7 +156,7 @@ class FrameError(Exception):
     """The peer sent something that is no frame of ours: too large, cut short, or garbage."""
 
 
-def encode(frame: ToActor | FromActor) -> bytes:
+def encode(frame: ToActor | FromActor | Check | FromCheck) -> bytes:
     """A frame ready to send; raises FrameError over ``FRAME_MAX``."""
     body = _encoder.encode(frame)
     if len(body) > FRAME_MAX:
@@ -164,3 +200,13 @@ def to_actor() -> FrameDecoder[ToActor]:
 def from_actor() -> FrameDecoder[FromActor]:
     """A decoder for what an actor sends."""
     return FrameDecoder(_from_actor)
+
+
+def to_check() -> FrameDecoder[Check]:
+    """A decoder for what a checking process is asked."""
+    return FrameDecoder(_to_check)
+
+
+def from_check() -> FrameDecoder[FromCheck]:
+    """A decoder for what a checking process answers."""
+    return FrameDecoder(_from_check)

@@ -16,6 +16,7 @@ from actors.spec import LimitChange
 from actors.state import State
 from actors.wire import Refused
 from supervisor.child import Child, Listener
+from supervisor.code_check import check_code
 from supervisor.config import Config, api_key
 from supervisor.config_tree import DEFAULT_KEY_ENV
 from supervisor.report import Report, report, tree_report
@@ -48,6 +49,7 @@ class Supervisor:
         self._listener = listener
         self._trees: dict[str, Tree] = {}
         self._providers: dict[str, str] = {}
+        self._checks: set[trio.CancelScope] = set()
         self._stopped: tuple[str, str] | None = None
 
     async def run(self, config: Config, run_id: str | None = None) -> Report:
@@ -56,6 +58,7 @@ class Supervisor:
         Raises ConfigError, StateError, ScriptedError, RunRefused; a run that was created stays on
         disk whatever happens.
         """
+        await self._check(config)
         addresses = await self._addresses(config)
         run_id = self.state_dir.create(config, run_id)
         with self._held(run_id):
@@ -71,6 +74,7 @@ class Supervisor:
             state = self.state_dir.state(run_id)
             if state.outcome and state.outcome.status not in RESUMABLE:
                 return tree_report(self.state_dir, run_id)
+            await self._check(config)
             addresses = await self._addresses(config)
             why = "resume" if state.epoch else "start"
             return await self._perform(run_id, config, addresses, why, raised or LimitChange())
@@ -120,6 +124,16 @@ class Supervisor:
             return report(run_id, state, refused.words)
         raise RunRefused(refused)
 
+    async def _check(self, config: Config) -> None:
+        """Refuse code of the user's that no run could load; once a Stop is asked for, load none."""
+        with trio.CancelScope() as scope:
+            self._checks.add(scope)
+            try:
+                if self._stopped is None:
+                    await check_code(self.spawner, config, self.state_dir.runs)
+            finally:
+                self._checks.remove(scope)
+
     async def _addresses(self, config: Config) -> dict[str, str]:
         """Where each agent's provider is; scripted ones are started on first use."""
         for agent in config.agents_in_use():
@@ -141,6 +155,8 @@ class Supervisor:
     def stop(self, reason: str, who: str = "user") -> None:
         """Stop every run, and every run that is started after this."""
         self._stopped = self._stopped or (reason, who)
+        for scope in self._checks:
+            scope.cancel()
         for tree in self._trees.values():
             tree.stop(reason, who)
 

@@ -11,16 +11,15 @@ import msgspec
 import trio
 
 from actors import landlock
-from actors.catalogue import Catalogue, CatalogueError
-from actors.children import child_tools
 from actors.confinement import missing
 from actors.provider import open_client
 from actors.tokens import TokenizerError, count_text
 from actors.warm import ssl_context
 from actors.workspace import kernel_resolves
 from supervisor import output
+from supervisor.code_check import check_code
 from supervisor.commands.run import supervisord_is_here
-from supervisor.config import Config, ConfigError, api_key, load_config
+from supervisor.config import Config, ConfigError, api_key, key_names, load_config
 from supervisor.config_sections import Provider
 from supervisor.scripted import Scripted, ScriptedError, settings_of
 from supervisor.spawned import SpawnError
@@ -78,18 +77,15 @@ async def examine(state_dir: str, config_path: str | None) -> list[Check]:
             checks.append(Check("configuration", False, str(error)))
             config = None
     if config is not None:
-        checks += [
-            _check("tools", lambda: _tools(config)),
-            _check("keys", lambda: _keys(config)),
-        ]
+        checks.append(_check("keys", lambda: _keys(config)))
     checks.append(_check("isolation", lambda: _isolation(config)))
-    return checks + await _processes(config)
+    return checks + await _processes(config, StateDir(state_dir))
 
 
 def _check(name: str, look: Callable[[], str]) -> Check:
     try:
         return Check(name, True, look())
-    except Problem as problem:
+    except (Problem, ConfigError, StateError) as problem:
         return Check(name, False, str(problem))
 
 
@@ -116,10 +112,7 @@ def _tokenizer() -> str:
 
 def _state_dir(path: str) -> str:
     state_dir = StateDir(path)
-    try:
-        state_dir.prepare()
-    except StateError as error:
-        raise Problem(str(error)) from None
+    state_dir.prepare()
     disk = os.statvfs(state_dir.path)
     free_mib = disk.f_bavail * disk.f_frsize // 2**20
     words = f"{state_dir.path} is private and writable, {free_mib:,} MiB free"
@@ -139,25 +132,10 @@ def _file_tools() -> str:
     return "paths are walked without following links, as openat2 is not there"
 
 
-def _tools(config: Config) -> str:
-    found: list[str] = []
-    for agent in config.agents_in_use():
-        spec = config.run_spec(agent).tools
-        try:
-            names = Catalogue.load(spec, child_tools(spec.agents)).names
-        except CatalogueError as error:
-            raise Problem(f"agent {agent}: {error}") from None
-        found.append(f"{agent} has {', '.join(names) or 'none'}")
-    return "; ".join(found)
-
-
 def _keys(config: Config) -> str:
     found: dict[str, None] = {}
     for agent in config.agents_in_use():
-        try:
-            key = api_key(config, agent=agent)
-        except ConfigError as error:
-            raise Problem(str(error)) from None
+        key = api_key(config, agent=agent)
         name = config.run_spec(agent).provider.api_key_env
         if name is not None:
             found[f"{name} is {'set' if key else 'not set, so none is sent'}"] = None
@@ -194,8 +172,8 @@ def probe(fd: int) -> int:
     return _PROBE_STATUS
 
 
-async def _processes(config: Config | None) -> list[Check]:
-    """The checks that need a spawner: a process, and the provider's."""
+async def _processes(config: Config | None, state_dir: StateDir) -> list[Check]:
+    """The checks that need a spawner: a process, the user's own code, and the provider's."""
     checks: list[Check] = []
 
     async def look(name: str, work: Awaitable[str]) -> None:
@@ -205,9 +183,10 @@ async def _processes(config: Config | None) -> list[Check]:
             checks.append(Check(name, False, str(problem)))
 
     try:
-        async with open_spawner() as spawner:
+        async with open_spawner(drop_env=key_names(config) if config else ()) as spawner:
             await look("processes", _spawn(spawner))
             if config is not None:
+                await look("tools", _tools(spawner, config, state_dir))
                 for agent, models in _providers(config):
                     await look("provider", _provider(spawner, config, agent, models))
     except (SpawnError, ValueError) as error:
@@ -232,6 +211,12 @@ async def _spawn(spawner: Spawner) -> str:
     finally:
         os.close(null)
     raise Problem(f"none ended within {PROBE_SECONDS:.0f} s; try EXEUNT_SPAWN=subprocess")
+
+
+async def _tools(spawner: Spawner, config: Config, state_dir: StateDir) -> str:
+    await check_code(spawner, config, state_dir.runs)
+    named = [(agent, config.agents[agent].tools) for agent in config.agents_in_use()]
+    return "; ".join(f"{agent} has {', '.join(tools) or 'none'}" for agent, tools in named)
 
 
 def _providers(config: Config) -> list[tuple[str, dict[str, None]]]:
@@ -275,10 +260,9 @@ class _Models(msgspec.Struct):
 async def _ask(base_url: str, key: str | None, models: dict[str, None], section: Provider) -> str:
     """Ask a provider for its models, which costs nothing."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    secure = ssl_context() if base_url.startswith("https:") else None
     try:
         with trio.fail_after(REQUEST_SECONDS):
-            async with open_client(base_url, secure) as client:
+            async with open_client(ssl_context()) as client:
                 answer = await client.get(f"{base_url}/models", headers=headers)
     except (httpx.HTTPError, trio.TooSlowError) as error:
         words = str(error) or type(error).__name__

@@ -16,7 +16,7 @@ from actors.outcome import RESUMABLE, root_of
 from actors.spec import LimitChange
 from supervisor import output
 from supervisor.commands import UsageError
-from supervisor.config import Config, api_key, load_config
+from supervisor.config import Config, api_key, key_names, load_config
 from supervisor.progress import Progress
 from supervisor.report import EXIT_KILLED, Report, tree_report
 from supervisor.standing import standing_of, tree_ids
@@ -116,10 +116,8 @@ def perform(
     for name in tree_ids(state_dir, run_id) if state_dir.exists(run_id) else ():
         progress.know(standing_of(state_dir, name).state)
     header = (run_id, spec.agent, f"{provider.kind}:{spec.provider.model}")
-    sections = (*config.providers.values(), provider)
-    names = {one.api_key_env for one in sections if one.api_key_env is not None}
     try:
-        found = trio.run(supervise, state_dir, names, progress, header, work)
+        found = trio.run(supervise, state_dir, key_names(config), progress, header, work)
     finally:
         progress.close()
     if found is None and not state_dir.run_dir(run_id).exists():

@@ -5,16 +5,17 @@ import argparse
 import msgspec
 import trio
 
-from actors.catalogue import Catalogue, CatalogueError
-from actors.children import child_tools
 from actors.outcome import root_of
 from actors.text import clean
 from actors.tool_errors import ArgumentError
 from actors.verdict import Verdict, VerdictRefused, record_verdict, waits
 from supervisor import output
+from supervisor.code_check import check_arguments
 from supervisor.commands import UsageError
 from supervisor.commands.run import go_on
+from supervisor.config import ConfigError, key_names
 from supervisor.person import user_name
+from supervisor.spawner import open_spawner
 from supervisor.standing import RUNNING, asked_calls, standing_of
 from supervisor.state_dir import StateDir
 from supervisor.words import Commands
@@ -53,7 +54,7 @@ def _record(args: argparse.Namespace, verdict: Verdict) -> int:
             f"Wait until it ends, or type: {commands.line('stop', root)}"
         )
     if verdict.args is not None:
-        _check_fit(state_dir, run_id, verdict.ref, verdict.args)
+        trio.run(_check_fit, state_dir, run_id, verdict.ref, verdict.args)
     try:
         recorded = trio.run(record_verdict, state_dir.run_dir(run_id), verdict)
     except VerdictRefused as error:
@@ -105,19 +106,21 @@ def _see(state_dir: StateDir, run_id: str, commands: Commands) -> str:
     return f"In its tree these wait: {_listed(waiting)}. {see}" if waiting else see
 
 
-def _check_fit(state_dir: StateDir, run_id: str, ref: str, edited: str) -> None:
+async def _check_fit(state_dir: StateDir, run_id: str, ref: str, edited: str) -> None:
     """Raise UsageError for arguments that the tool would refuse, which would use up a verdict."""
     state = state_dir.state(run_id)
     try:
         call = state.call(ref)
     except KeyError:
         return  # Told by whoever would record the verdict.
-    spec = state_dir.config(run_id).run_spec(state.agent, task="").tools
+    config = state_dir.config(run_id)
     try:
-        tool = Catalogue.load(spec, child_tools(spec.agents)).get(call.written.name)
-        if tool is not None:
-            tool.parse(edited)
-    except CatalogueError as error:
+        # A zygote would be warm only when its one process has ended.
+        async with open_spawner("subprocess", drop_env=key_names(config)) as spawner:
+            await check_arguments(
+                spawner, config, state_dir.runs, state.agent, call.written.name, edited
+            )
+    except ConfigError as error:
         raise UsageError(f"--args cannot be checked, so nothing was recorded: {error}") from None
     except ArgumentError as error:
         raise UsageError(f"--args: {error} Nothing was recorded") from None
