@@ -25,7 +25,7 @@ from actors.provider import Provider
 from actors.provider_error import ProviderError
 from actors.record import Record
 from actors.reply import USAGE_MISSING, Reply
-from actors.request import request_body
+from actors.request import merge_user, request_body
 from actors.spec import ProviderSpec
 from actors.tokens import count_reply
 from actors.tool_calls import MustLeave, ToolCalls
@@ -79,8 +79,7 @@ class Performer:
         """
         state = self._record.state
         while True:
-            await self._transcript.take_in()
-            decision = self._decide()
+            decision = await self._decide()
             if isinstance(decision, Finish):
                 return await self._finish(decision.outcome)
             self._step = trio.CancelScope(deadline=self._deadline())
@@ -95,8 +94,13 @@ class Performer:
             if self._calls.blocking:
                 raise MustLeave
 
-    def _decide(self) -> Decision:
-        now, state = time.time(), self._record.state
+    async def _decide(self) -> Decision:
+        state = self._record.state
+        if state.stop or state.fatal or state.pending:
+            # Nothing will be asked, so nothing needs to be counted: a Stop waits for it.
+            return decide(state, self._rules, now=time.time(), input_tokens=0)
+        await self._transcript.take_in()
+        now = time.time()
         shape = self._transcript.fit(now)
         if isinstance(shape, Overflow):
             return decide(state, self._rules, now=now, input_tokens=shape.size, unfit=shape.words)
@@ -156,10 +160,11 @@ class Performer:
                     why=shape.why,
                 )
             )
+        messages = self._transcript.messages
         body = request_body(
             self._spec.model,
             self._tools_json,
-            self._transcript.messages,
+            merge_user(messages) if self._spec.merge_user_messages else messages,
             ask.max_output,
             self._spec.stream,
             self._limit_name,

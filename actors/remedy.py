@@ -11,6 +11,8 @@ from actors.text import excerpt
 URL_MAX = 200
 _CONTENT = re.compile(r"\bcontent\b.{0,80}\b(null|none|string|str|empty|required|missing|blank)\b")
 
+_ROLES = re.compile(r"roles? must alternate")
+
 
 def remedy(error: ProviderError, spec: ProviderSpec, base_url: str, *, has_key: bool) -> str:
     """A clause that names what to look at and what to do; empty where the error says it all."""
@@ -46,6 +48,8 @@ def remedy(error: ProviderError, spec: ProviderSpec, base_url: str, *, has_key: 
             return f"if it stays so, correct base_url ({url}), which often ends in /v1"
         case "invalid_request" if _CONTENT.search(error.words.lower()):
             return "empty_content in [provider] says how messages of calls alone are sent"
+        case "invalid_request" if _ROLES.search(error.words.lower()):
+            return "set merge_user_messages in [provider] to true"
         case _:
             return ""
 

@@ -22,6 +22,8 @@ is refused by some servers. ``keep`` is what the server itself sent.
 """
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
+_USER = b'{"role":"user",'
+
 _encoder = msgspec.json.Encoder()
 
 
@@ -78,6 +80,17 @@ def encode_message(
             for sent_id, call in calls
         ]
     return _encoder.encode(message)
+
+
+def merge_user(messages: Sequence[bytes]) -> list[bytes]:
+    """The messages with user messages that follow each other made one, a blank line between."""
+    merged: list[bytes] = []
+    for message in messages:
+        if merged and message.startswith(_USER) and merged[-1].startswith(_USER):
+            both = [msgspec.json.decode(one)["content"] for one in (merged.pop(), message)]
+            message = encode_message("user", "\n\n".join(both))
+        merged.append(message)
+    return merged
 
 
 def sent_call_id(ref: str, taken: Container[str] = ()) -> str:

@@ -69,6 +69,7 @@ class ProviderSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_output_tokens: int = 4096
     max_output_tokens_name: LimitName = "max_tokens"
     empty_content: EmptyContent = "keep"
+    merge_user_messages: bool = False
     retry_after_max_seconds: float = 60.0
 
 

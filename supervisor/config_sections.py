@@ -96,6 +96,8 @@ class Provider(Section, frozen=True, kw_only=True):
     """openai: what the server calls it; a run whose server refuses the name tries the other."""
     empty_content: EmptyContent = "keep"
     """openai: the content of a message of calls alone: as the server sent it, null, "" or none."""
+    merge_user_messages: bool = False
+    """openai: send two user messages in a row as one, for chat templates that refuse them."""
     retry_after_max_s: SecondsOrZero = 60.0
     """The longest wait that a server's Retry-After can ask of us."""
 

@@ -140,6 +140,7 @@ class Config(Document, frozen=True, kw_only=True):
             max_output_tokens=provider.max_output_tokens,
             max_output_tokens_name=provider.max_output_tokens_name,
             empty_content=provider.empty_content,
+            merge_user_messages=provider.merge_user_messages,
             retry_after_max_seconds=provider.retry_after_max_s,
         )
 

@@ -1,5 +1,6 @@
 """A scripted provider behind a door: what the door refuses never reaches the script."""
 
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +54,14 @@ def one_name(name: str) -> Door:
         return None
 
     return door
+
+
+def alternate(body: dict[str, Any]) -> Answer | None:
+    """Refuse two user messages in a row, as chat templates do."""
+    roles = [message["role"] for message in body["messages"]]
+    if ("user", "user") in itertools.pairwise(roles):
+        return replies.error(400, "Conversation roles must alternate user/assistant/...")
+    return None
 
 
 def content_is(wanted: str) -> Door:

@@ -121,15 +121,17 @@ def test_run_spec_takes_every_extra(folder: Folder):
 
 
 def test_what_a_server_wants_otherwise_arrives_at_the_run(folder: Folder):
-    """The name of the output limit and the content of messages of calls alone."""
+    """The name of the output limit, the content of messages of calls alone, roles in turn."""
     sets = (
         "provider.max_output_tokens_name=max_completion_tokens",
         "provider.empty_content=omit",
+        "provider.merge_user_messages=true",
         "provider.base_url=http://127.0.0.1:1/v1",
     )
     provider = folder.load(SERVED, *sets).run_spec().provider
     assert provider.max_output_tokens_name == "max_completion_tokens"
     assert provider.empty_content == "omit"
+    assert provider.merge_user_messages
 
 
 def test_a_limit_may_be_none_and_turns_have_a_default(folder: Folder):

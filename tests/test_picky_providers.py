@@ -4,14 +4,15 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from picky import Door, Picky, content_is, one_name
+from picky import Door, Picky, alternate, content_is, one_name
 from world import World
 
 from actors.events import AskFailed
 from actors.limit_name import OTHER_NAME, LimitName
-from actors.outcome import Status
-from actors.spec import LimitChange
+from actors.outcome import Outcome, Status
+from actors.spec import ContextSpec, LimitChange
 from actors.testing import replies
+from actors.testing.chapters import write_chapters
 from actors.testing.scripts import Call, Say
 from actors.tools import tool
 
@@ -82,6 +83,24 @@ async def test_a_server_that_refuses_both_names_ends_the_run(
     assert "argument supplied: max_completion_tokens" in (outcome.error or "")
     assert len(picky.bodies) == 2
     assert [e.permanent for e in world.events if isinstance(e, AskFailed)] == [False, True]
+
+
+async def test_a_template_that_wants_roles_in_turn_gets_a_long_run_whole(
+    make_world: Callable[[], World], nursery: trio.Nursery
+) -> None:
+    """The list of earlier calls follows the task: they are sent as one, or the error says how."""
+    ended: dict[bool, Outcome] = {}
+    for merge in (True, False):
+        world = make_world()
+        write_chapters(world.workspace, 1000)
+        world.change(context=ContextSpec(budget_tokens=4000))
+        await world.provide("chapters")
+        picky = Picky("chapters", alternate)
+        world.base_url = await nursery.start(picky.serve)
+        world.ask(merge_user_messages=merge, base_url=world.base_url)
+        ended[merge] = await world.perform()
+    assert ended[True].output == "I have read 40 of 40 chapters."
+    assert str(ended[False].error).endswith("set merge_user_messages in [provider] to true")
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.messages import ToolCall
-from actors.request import encode_message, request_body, sent_arguments, sent_call_id
+from actors.request import encode_message, merge_user, request_body, sent_arguments, sent_call_id
 
 
 def test_a_request_is_joined_from_encoded_messages():
@@ -81,6 +81,20 @@ def test_a_message_of_calls_alone_has_the_content_that_is_asked_for(text):
     for empty in ("keep", "null", "empty", "omit"):
         assert sent(empty, "words") == "words"
         assert sent(empty, None, ()) == ""
+
+
+def test_user_messages_in_a_row_become_one():
+    """However many there are; every other message stays as it is, to the byte."""
+    said = [encode_message("user", text) for text in ("a", "ü\n", "c")]
+    system, tool = encode_message("system", "s"), encode_message("tool", "r", (), "i")
+    assert merge_user([system, *said, tool, said[0]]) == [
+        system,
+        encode_message("user", "a\n\nü\n\n\nc"),
+        tool,
+        said[0],
+    ]
+    assert merge_user([system, said[0], tool]) == [system, said[0], tool]
+    assert merge_user([]) == []
 
 
 def test_the_output_limit_is_sent_under_the_name_that_the_server_knows():
