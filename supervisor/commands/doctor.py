@@ -13,6 +13,7 @@ import trio
 from actors import landlock
 from actors.confinement import missing
 from actors.provider import open_client
+from actors.provider_error import map_transport
 from actors.tokens import TokenizerError, count_text
 from actors.warm import ssl_context
 from actors.workspace import kernel_resolves
@@ -21,6 +22,7 @@ from supervisor.code_check import check_code
 from supervisor.commands.run import supervisord_is_here
 from supervisor.config import Config, ConfigError, api_key, key_names, load_config
 from supervisor.config_sections import Provider
+from supervisor.config_tree import DEFAULT_KEY_ENV
 from supervisor.scripted import Scripted, ScriptedError, settings_of
 from supervisor.spawned import SpawnError
 from supervisor.spawner import Spawner, open_spawner
@@ -265,12 +267,22 @@ async def _ask(base_url: str, key: str | None, models: dict[str, None], section:
             async with open_client(ssl_context()) as client:
                 answer = await client.get(f"{base_url}/models", headers=headers)
     except (httpx.HTTPError, trio.TooSlowError) as error:
-        words = str(error) or type(error).__name__
+        slow = isinstance(error, trio.TooSlowError)
+        words = "it did not answer in time" if slow else map_transport(error).words
         raise Problem(f"{base_url} cannot be reached: {words}; start it or mend base_url") from None
-    if answer.status_code in (401, 403):
-        raise Problem(f"{base_url} refuses the key (status {answer.status_code}); check it")
-    if answer.status_code != 200:
-        return f"{base_url} answers, but lists no models (status {answer.status_code})"
+    status = answer.status_code
+    if status in (401, 403):
+        name = section.api_key_env or DEFAULT_KEY_ENV
+        what = f"refuses the key in {name}" if key else f"wants a key: export it in {name}"
+        raise Problem(f"{base_url} {what} (status {status})")
+    if answer.is_redirect:
+        raise Problem(
+            f"{base_url} leads elsewhere (status {status}), and redirects are not followed; give "
+            "the address itself as base_url"
+        )
+    if status != 200:
+        hint = "; base_url often ends in /v1" if status == 404 else ""
+        return f"{base_url} answers, but lists no models (status {status}){hint}"
     try:
         names = {one.id for one in msgspec.json.decode(answer.content, type=_Models).data}
     except msgspec.MsgspecError:
