@@ -18,7 +18,7 @@ chaos: $(STAMP)
 	EXEUNT_KILL_POINTS=5000 EXEUNT_TREE_POINTS=5000 $(BIN)/python -P -m pytest -q tests/chaos tests/chaos_tree
 
 bench: $(STAMP)
-	$(BIN)/python -P examples/bench.py
+	$(BIN)/python examples/bench.py
 	$(BIN)/python examples/bench_tree.py
 	$(BIN)/python examples/bench_window.py
 
