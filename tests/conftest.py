@@ -1,18 +1,23 @@
 """What tests share: their helper modules on the path, and a world in which whole runs happen."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 import trio
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from grove import Grove, Host  # helper modules beside this file
+from config_folder import Folder  # helper modules beside this file
+from grove import Grove, Host
+from scripted_client import Provide
 from world import World
 
 from actors import backoff
+from actors.testing.provider import ProviderSettings, serve
 from actors.tokens import encoding
 
 
@@ -56,3 +61,24 @@ def host(counting: None) -> Iterator[Host]:
 def grove(host: Host, tmp_path: Path) -> Grove:
     """A place for trees of runs."""
     return Grove(host, tmp_path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    """A folder for one configuration."""
+    return Folder(tmp_path)
+
+
+@pytest.fixture
+async def provide(nursery: trio.Nursery) -> AsyncIterator[Provide]:
+    """Start scripted providers; all clients are closed at the end."""
+    clients: list[httpx.AsyncClient] = []
+
+    async def start(**settings: Any) -> httpx.AsyncClient:
+        url: str = await nursery.start(serve, ProviderSettings(**settings))
+        clients.append(httpx.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=5))
+        return clients[-1]
+
+    yield start
+    for client in clients:
+        await client.aclose()

@@ -3,50 +3,13 @@
 from pathlib import Path
 
 import pytest
+from config_folder import PLAN, SERVED, Folder
 
 from actors.money import Prices
 from actors.spec import ErrorPolicy, Limits, ProviderSpec, RunSpec, ToolsSpec
 from supervisor.config import Config, ConfigError, api_key, load_config
 
 CONFIGS = Path(__file__).parent.parent / "configs"
-PLAN = """
-[run]
-agent = "lead"
-task = "Which file mentions a timeout?"
-[provider]
-kind = "scripted"
-script = "plan"
-[pricing]
-input = 2.00
-cached_input = 0.20
-output = 12.00
-[agents.lead]
-tools = ["list_files", "read_file"]
-[agents.lead.limits]
-max_turns = 20
-max_budget_usd = 0.50
-[tools.files]
-root = "files"
-"""
-SERVED = PLAN.replace('kind = "scripted"', 'kind = "openai"\nmodel = "small"')
-
-
-class Folder:
-    """A folder with a config in it, loaded without the environment of the test run."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.file = path / "exeunt.toml"
-        (path / "files").mkdir()
-
-    def load(self, text: str, *sets: str, task: str | None = None, **environ: str) -> Config:
-        self.file.write_text(text)
-        return load_config(self.file, sets, task, environ)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path)
 
 
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)

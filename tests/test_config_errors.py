@@ -1,56 +1,11 @@
 """Mistakes in a configuration: each is told in one sentence that names file, key and remedy."""
 
 import os
-from pathlib import Path
 
 import pytest
+from config_folder import PLAN, SERVED, Folder
 
 from supervisor.config import FILE_MAX, ConfigError, load_config
-
-PLAN = """
-[run]
-agent = "lead"
-task = "Which file mentions a timeout?"
-[provider]
-kind = "scripted"
-script = "plan"
-[pricing]
-input = 2.00
-cached_input = 0.20
-output = 12.00
-[agents.lead]
-tools = ["list_files", "read_file"]
-[agents.lead.limits]
-max_turns = 20
-max_budget_usd = 0.50
-[tools.files]
-root = "files"
-"""
-SERVED = PLAN.replace('kind = "scripted"', 'kind = "openai"\nmodel = "small"')
-
-
-class Folder:
-    """A folder with a config in it, loaded without the environment of the test run."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.file = path / "exeunt.toml"
-        (path / "files").mkdir()
-
-    def error(self, text: str, *sets: str, **environ: str) -> str:
-        """What the user is told; the config's path reads FILE."""
-        self.file.write_text(text)
-        with pytest.raises(ConfigError) as caught:
-            load_config(self.file, sets, environ=environ).run_spec()
-        words = str(caught.value)
-        assert words.isprintable()
-        return words.replace(str(self.file), "FILE")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path)
-
 
 LIMITS = "agents.lead.limits"
 CONTEXT = "agents.lead.context"

@@ -1,45 +1,20 @@
 """The scripted provider: the API's shapes, an exact bill, a prefix cache, and its limits."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-import trio
+from scripted_client import TASK, Provide, ask, body
 
 from actors.testing import Call, Conversation, Say, script
 from actors.testing.catalogue import ANSWER
-from actors.testing.provider import ProviderSettings, serve
 from actors.tokens import REPLY_PRIMING, count_message, count_reply, count_text, count_tools
 
 pytestmark = pytest.mark.usefixtures("counting")
 
-TASK = {"role": "user", "content": "Which file mentions a timeout?"}
 TOOLS = [{"type": "function", "function": {"name": "list_files", "parameters": {}}}]
 FOUND = "worker 7 timed out after 30000 ms"
-
-Provide = Callable[..., Awaitable[httpx.AsyncClient]]
-
-
-@pytest.fixture
-async def provide(nursery: trio.Nursery) -> AsyncIterator[Provide]:
-    """Start a provider with these settings; a client of it comes back."""
-    clients: list[httpx.AsyncClient] = []
-
-    async def start(**settings: Any) -> httpx.AsyncClient:
-        url: str = await nursery.start(serve, ProviderSettings(**settings))
-        clients.append(httpx.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=5))
-        return clients[-1]
-
-    yield start
-    for client in clients:
-        await client.aclose()
-
-
-def body(*messages: dict[str, Any], model: str = "plan", **more: Any) -> dict[str, Any]:
-    return {"model": model, "messages": [TASK, *messages], **more}
 
 
 def round_of(result: str, index: int = 1) -> list[dict[str, Any]]:
@@ -50,12 +25,6 @@ def round_of(result: str, index: int = 1) -> list[dict[str, Any]]:
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": f"c{index}", "content": result},
     ]
-
-
-async def ask(client: httpx.AsyncClient, request: dict[str, Any], **headers: str) -> Any:
-    response = await client.post("/chat/completions", json=request, headers=headers)
-    assert response.status_code == 200, response.text
-    return response.json()
 
 
 def events(text: str) -> list[Any]:

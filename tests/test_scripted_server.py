@@ -2,13 +2,13 @@
 
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import trio
+from scripted_client import TASK, Provide, ask, body
 
 from actors.testing import Conversation, Say, script, server
 from actors.testing.provider import ProviderSettings, serve
@@ -16,37 +16,9 @@ from actors.testing.scripts import ScriptError
 
 pytestmark = pytest.mark.usefixtures("counting")
 
-TASK = {"role": "user", "content": "Which file mentions a timeout?"}
 CALL = {"id": "c1", "type": "function", "function": {"name": "list_files", "arguments": "{}"}}
 CALLED = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 RESULT = {"role": "tool", "tool_call_id": "c1", "content": "x"}
-
-Provide = Callable[..., Awaitable[httpx.AsyncClient]]
-
-
-@pytest.fixture
-async def provide(nursery: trio.Nursery) -> AsyncIterator[Provide]:
-    """Start a provider with these settings; a client of it comes back."""
-    clients: list[httpx.AsyncClient] = []
-
-    async def start(**settings: Any) -> httpx.AsyncClient:
-        url: str = await nursery.start(serve, ProviderSettings(**settings))
-        clients.append(httpx.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=5))
-        return clients[-1]
-
-    yield start
-    for client in clients:
-        await client.aclose()
-
-
-def body(*messages: dict[str, Any], model: str = "plan", **more: Any) -> dict[str, Any]:
-    return {"model": model, "messages": [TASK, *messages], **more}
-
-
-async def ask(client: httpx.AsyncClient, request: dict[str, Any], **headers: str) -> Any:
-    response = await client.post("/chat/completions", json=request, headers=headers)
-    assert response.status_code == 200, response.text
-    return response.json()
 
 
 @pytest.mark.parametrize(
