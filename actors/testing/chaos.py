@@ -47,7 +47,8 @@ class Chaos:
             seed: decides which; ``EXEUNT_SEED``, or a new one, when not given.
             plans: what to strike instead, each as a report prints it: for instance
                 ``kill/actor/1.0/turn/2/0`` is SIGKILL to the actor of the run behind call 1.0,
-                right after its second turn.
+                right after its second turn; ``repeat/pay`` and ``behind/pay`` kill the process in
+                which your tool ``pay`` has returned, before its answer is saved and right after.
             sets: changes of the configuration, as ``KEY=VALUE``.
             recorded: a run that was made with a real provider, whose replies are replayed.
             state_dir: where that run is kept.
