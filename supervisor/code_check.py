@@ -93,7 +93,7 @@ async def _ask(spawner: Spawner, check: Check, seconds: float) -> Checked:
     printed = bytearray()
     last, late, exit_ = await _try_twice(spawner, check, seconds, printed)
     if last is None:
-        raise SpawnError(f"the process that checks the tools {exit_.words} before it had begun")
+        raise SpawnError(f"the process that loads the tools {exit_.words}, and nobody knows where")
     found = last if isinstance(last, Checked) else _lost(last.place, late, exit_.words, seconds)
     # Where the code was loaded it prints the same again, to the log of each actor.
     level = logging.WARNING if found.words and found.place.part in _LOADED else logging.INFO

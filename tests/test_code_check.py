@@ -19,7 +19,7 @@ from run_tools import is_alive
 from actors import landlock
 from supervisor import ConfigError, StateDir, Supervisor, load_config
 from supervisor.code_check import check_code
-from supervisor.spawned import Process
+from supervisor.spawned import Process, SpawnError
 
 HERE = Path(__file__).parent
 WORKSPACE = HERE.parent / "examples" / "workspace"
@@ -138,7 +138,6 @@ def test_sound_code_is_accepted(desk: Desk, host: Host) -> None:
         ("import os; os._exit(0)", "ended its process (exited with status 0); take that out"),
         ("import os; os.kill(os.getpid(), 9)", "ended its process (killed by SIGKILL)"),
         ("import trio; trio.run(trio.sleep, 0)", "RuntimeError: Attempted to call run() from insi"),
-        ("import os; os.write(3, b'\\xff' * 99)", "loading the module my_tools ended its process"),
     ],
 )
 def test_a_module_that_cannot_be_loaded_is_named_with_its_key(
@@ -152,6 +151,13 @@ def test_a_module_that_cannot_be_loaded_is_named_with_its_key(
     refused = desk.refused(host)
     assert refused.startswith("tools.own.module: ")
     assert words in refused
+
+
+def test_a_module_that_writes_where_it_has_no_business_is_refused(desk: Desk, host: Host) -> None:
+    """It is named, unless what it wrote came together with its name, which is then lost."""
+    desk.module("my_tools", "import os; os.write(3, b'\\xff' * 99)")
+    with pytest.raises((ConfigError, SpawnError), match="process"):
+        desk.check(host)
 
 
 def test_a_module_that_hangs_is_named_and_its_process_is_gone(
