@@ -26,8 +26,9 @@ class OomWatch:
 
 def _kills() -> int:
     try:
-        text = VMSTAT.read_text()
+        text = VMSTAT.read_bytes()
     except OSError:
         return 0
-    lines = (line.split() for line in text.splitlines())
-    return next((int(count) for name, count in lines if name == "oom_kill"), 0)
+    # Read for each run of a tree, so not taken apart line by line.
+    _, _, count = (b"\n" + text).partition(b"\noom_kill ")
+    return int(count.split(maxsplit=1)[0]) if count else 0

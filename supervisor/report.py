@@ -6,7 +6,7 @@ import msgspec
 
 from actors.journal import JournalError
 from actors.money import usd
-from actors.outcome import Outcome, Status
+from actors.outcome import Outcome, Status, path_of
 from actors.state import State
 from supervisor.state_dir import StateDir
 
@@ -74,31 +74,33 @@ def tree_report(state_dir: StateDir, run_id: str) -> Report:
             states[name] = state_dir.state(name)
         except JournalError as error:
             states[name], damaged[name] = State(), str(error)
-    return _with_children(run_id, states, damaged)
-
-
-def _with_children(run_id: str, states: dict[str, State], damaged: dict[str, str]) -> Report:
-    depth = run_id.count(".") + 2
-    names = [n for n in states if n.startswith(f"{run_id}.") and n.count(".") == depth]
-    children = tuple(_with_children(name, states, damaged) for name in names)
-    own = report(run_id, states[run_id])
-    if run_id in damaged:
-        own = msgspec.structs.replace(own, error=damaged[run_id])
-    sums = [own.tree, *(child.tree for child in children)]
-    tree = Totals(
-        runs=sum(t.runs for t in sums),
-        turns=sum(t.turns for t in sums),
-        tool_runs=sum(t.tool_runs for t in sums),
-        cost_usd=usd(sum(s.head.cost_nusd for n, s in states.items() if _in_tree(n, run_id))),
-        possibly_spent_usd=usd(
-            sum(s.head.maybe_nusd for n, s in states.items() if _in_tree(n, run_id))
-        ),
-    )
-    return msgspec.structs.replace(own, tree=tree, children=children)
-
-
-def _in_tree(name: str, run_id: str) -> bool:
-    return f"{name}.".startswith(f"{run_id}.")
+    below: dict[str, list[str]] = {name: [] for name in states}
+    for name in states:
+        # The directory of the one between may be gone; what was spent below it is not.
+        above = [one for one in path_of(name)[:-1] if one in states]
+        if above:
+            below[above[-1]].append(name)
+    reports: dict[str, Report] = {}
+    spent: dict[str, tuple[int, int]] = {}
+    # A run's name is longer than its parent's, so whoever is below a run comes before it.
+    for name in sorted(states, key=len, reverse=True):
+        own, head = report(name, states[name]), states[name].head
+        children = tuple(reports.pop(child) for child in below[name])
+        # Added up as integers: many small amounts would not stay exact otherwise.
+        cost = head.cost_nusd + sum(spent[child][0] for child in below[name])
+        maybe = head.maybe_nusd + sum(spent[child][1] for child in below[name])
+        spent[name] = cost, maybe
+        sums = [own.tree, *(child.tree for child in children)]
+        tree = Totals(
+            runs=sum(t.runs for t in sums),
+            turns=sum(t.turns for t in sums),
+            tool_runs=sum(t.tool_runs for t in sums),
+            cost_usd=usd(cost),
+            possibly_spent_usd=usd(maybe),
+        )
+        error = damaged.get(name, own.error)
+        reports[name] = msgspec.structs.replace(own, error=error, tree=tree, children=children)
+    return reports[run_id]
 
 
 def report(run_id: str, state: State, error: str | None = None) -> Report:
