@@ -3,13 +3,14 @@
 Whatever varies by itself says nothing about kills, so it is told once and compared in no round.
 """
 
+import time
 from collections.abc import Mapping
 
 from supervisor.chaos.compare import FILE, differences
 from supervisor.chaos.ended import Ended, Ran, tool_names
 
-TICK_SECONDS = 0.01
-"""How far the time that a file system notes may be behind the clock."""
+_CLOCK_REALTIME_COARSE = 5
+"""Linux's clock that files are stamped by: it is behind the clock by up to a tick of the kernel."""
 
 
 def varying(first: Ended, second: Ended, changed_at: Mapping[str, float]) -> dict[str, str]:
@@ -19,14 +20,13 @@ def varying(first: Ended, second: Ended, changed_at: Mapping[str, float]) -> dic
     """
     said = {(one.run, one.call): one.said for one in first.ran}
     other = [one for one in second.users if one.said != said.get((one.run, one.call))]
+    tick = time.clock_getres(_CLOCK_REALTIME_COARSE)
     found: dict[str, str] = {}
     for what in differences(second, first):
         if what.startswith(FILE):
             path = what.removeprefix(FILE)
             at = changed_at.get(path, 0.0)
-            writers = [
-                one for one in second.users if one.started_at - TICK_SECONDS <= at <= one.ended_at
-            ]
+            writers = [one for one in second.users if one.started_at - tick <= at <= one.ended_at]
             found[what] = f"{path}{_last_written(writers, second)}"
         else:
             found[what] = what + _first_said(other)
