@@ -2,14 +2,13 @@
 
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import trio
 
 from actors.children import Children
 from actors.journal import JournalError
+from actors.journal_error import failure_of
 from actors.opening import OpenRun, Unusable, open_run
 from actors.outcome import ORPHANED
 from actors.tool_calls import MustLeave
@@ -159,11 +158,10 @@ class _Actor:
         except Unusable as error:
             return Refused(error.kind, str(error))
         except BaseExceptionGroup as group:
-            # A failing disk may strike in several tasks at once.
-            failures, others = group.split(JournalError)
-            if others or not failures:
+            failure = failure_of(group)
+            if failure is None:
                 raise
-            return Refused("disk", "; ".join(sorted({str(leaf) for leaf in leaves(failures)})))
+            return Refused(failure.kind, str(failure))
         finally:
             self._run = None
 
@@ -196,12 +194,3 @@ class _Actor:
                 self._run.request_stop(stop.reason, stop.who)
             except JournalError:
                 pass  # The performer meets the same disk at its next append, and says so.
-
-
-def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    """The exceptions of a group and of the groups within it."""
-    for inner in group.exceptions:
-        if isinstance(inner, BaseExceptionGroup):
-            yield from leaves(cast(BaseExceptionGroup[BaseException], inner))
-        else:
-            yield inner

@@ -68,7 +68,8 @@ class Children:
         """Start the child of a call, or go on with it, and report when it has ended.
 
         Cancelled, it asks for the child's Stop and waits until that is on record, but not longer
-        than ``stop_seconds``.
+        than ``stop_seconds``; unless this process fails, as on a full disk: the supervisor sees
+        that, and takes nobody for having stopped the child.
         """
         if self._send is None:
             return self.report(ref, "not run: there is no supervisor to start a child")
@@ -77,6 +78,8 @@ class Children:
             await self._send(StartChild(ref, agent, task, limit_nusd))
             await self._ended[ref].wait()
         except trio.Cancelled as cancelled:
+            if cancelled.source == "nursery":
+                raise
             with trio.move_on_after(self._stop_seconds, shield=True):
                 if self._send is not None:
                     await self._send(StopChild(ref, _why(cancelled)))

@@ -4,7 +4,6 @@ Promises: an append is all or nothing; one whose barrier returned is on the disk
 the lock is the only writer; a torn tail is cut and kept aside, damage before it is refused.
 """
 
-import errno
 import fcntl
 import os
 import socket
@@ -16,39 +15,16 @@ import trio
 from actors import frame
 from actors.events import SCHEMA, AnyEvent, Opened, decoder, encoder
 from actors.fs import REAL, Fs
+from actors.journal_error import Corrupt as Corrupt
+from actors.journal_error import DiskFailed as DiskFailed
+from actors.journal_error import DiskFull as DiskFull
+from actors.journal_error import Held as Held
+from actors.journal_error import JournalError as JournalError
+from actors.journal_error import NewerSchema as NewerSchema
+from actors.journal_error import disk_failed as disk_failed
 
 SYNC_SECONDS_MAX = 60.0
 JOURNAL, LOCK, TORN = "journal.x1", "lock", "torn"
-
-
-class JournalError(Exception):
-    """The journal cannot be used; ``str()`` says why and what to do. The operator must act."""
-
-    kind = "journal"
-
-
-class Held(JournalError):
-    """Another process holds the run: wait for it or stop it, nothing is wrong with the file."""
-
-    kind = "held"
-
-
-class Corrupt(JournalError):
-    """Bytes before the tail are not what was written; nothing is cut without a person."""
-
-    kind = "journal_corrupt"
-
-
-class NewerSchema(JournalError):
-    """The journal was written by a later version, which must be used to go on."""
-
-    kind = "newer_schema"
-
-
-class DiskFailed(JournalError):
-    """A write or sync failed (disk full, I/O error); the file holds its last whole frame."""
-
-    kind = "disk"
 
 
 class Journal:
@@ -69,7 +45,7 @@ class Journal:
         self._fd = -1
         self._crc = 0
         self._power = True
-        self._poison: str | None = None
+        self._poison: DiskFailed | None = None
 
     @classmethod
     def open(cls, run_dir: Path, fs: Fs = REAL) -> "Journal":
@@ -135,7 +111,7 @@ class Journal:
         Raises DiskFailed, after which nothing more can be appended.
         """
         if self._poison:
-            raise DiskFailed(self._poison)
+            raise type(self._poison)(str(self._poison))
         chunks: list[bytes] = []
         crc, seq, synced = self._crc, self.seq, self.synced
         for event in events:
@@ -175,13 +151,14 @@ class Journal:
             except OSError as error:
                 self._fail(error, whole=False)
         if scope.cancelled_caught:
-            self._poison = f"{self.path}: the disk did not answer in {SYNC_SECONDS_MAX:.0f} s"
-            raise DiskFailed(self._poison)
+            words = f"{self.path}: the disk did not answer in {SYNC_SECONDS_MAX:.0f} s"
+            self._poison = DiskFailed(words)
+            raise self._poison
         self.synced = max(self.synced, seq)
 
     def _fail(self, error: OSError, *, whole: bool = True) -> None:
         failed = disk_failed(self.path, error)
-        self._poison = str(failed)
+        self._poison = failed
         if whole:
             # A torn frame at the end would be cut at the next open; cut it while we know where.
             try:
@@ -252,14 +229,6 @@ def _newer(path: Path, detail: str) -> NewerSchema:
         f"{path} was written by another version of Exeunt ({detail}). "
         "Use the version that wrote it, or a later one."
     )
-
-
-def disk_failed(path: Path, error: OSError) -> DiskFailed:
-    """What a failed call of the system means, in words that say what to do."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    words = "disk full" if full else (error.strerror or str(error))
-    advice = "make room and resume the run" if full else "mend that and resume the run"
-    return DiskFailed(f"cannot save to {path}: {words}; {advice}")
 
 
 def _take_lock(run_dir: Path, fs: Fs) -> int:

@@ -19,7 +19,7 @@ from actors.decision import Rules, Run, StopCondition
 from actors.epoch import begin
 from actors.events import ChildSettled, Opened, RunStopped, UserMessage
 from actors.fs import REAL, Fs
-from actors.journal import Corrupt, Held
+from actors.journal import Corrupt, DiskFull, Held, disk_failed
 from actors.messages import Prompt, ResultKind
 from actors.notes import NOTE_TOOLS, Notes
 from actors.outcome import RESUMABLE, Outcome, Status
@@ -218,7 +218,10 @@ def spec_digest(spec: RunSpec) -> str:
 
 async def _hold_effects(run_dir: Path, fs: Fs) -> int:
     """Wait for the subprocess tools of an earlier process; they hold this lock while they live."""
-    fd = fs.open(run_dir / EFFECTS_LOCK, os.O_RDWR | os.O_CREAT)
+    try:
+        fd = fs.open(run_dir / EFFECTS_LOCK, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise disk_failed(run_dir / EFFECTS_LOCK, error) from error
     deadline = trio.current_time() + EFFECTS_SECONDS_MAX
     while True:
         try:
@@ -248,6 +251,9 @@ def _notes(start: Start, fs: Fs) -> Notes | None:
     try:
         return Notes(Path(start.run_dir), fs)
     except OSError as error:
+        failed = disk_failed(Path(start.run_dir), error)
+        if isinstance(failed, DiskFull):
+            raise failed from error
         raise Unusable(f"the run's notes cannot be opened: {error.strerror}") from error
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 import trio
 
-from actors.journal import JournalError, read_events
+from actors.journal import DiskFull, JournalError, read_events
 from actors.loop import deadline_reason
 from actors.outcome import ORPHANED
 from actors.state import State, fold
@@ -30,11 +30,11 @@ from actors.wire import (
     Tell,
     Traced,
 )
+from supervisor.actor_log import LOG, open_log
 from supervisor.burial import bury
 from supervisor.oom import OomWatch
 from supervisor.spawned import Exit, SpawnError
 from supervisor.spawner import Spawner, ZygoteDied
-from supervisor.state_dir import LOG
 from supervisor.talk import Talk
 
 BACK_OFF_SECONDS = (0.0, 0.1, 0.5, 2.0)
@@ -151,7 +151,8 @@ class Child:
                     continue
                 passes = last.kind == "zygote" or (last.kind == "held" and ours)
                 if not passes or trio.current_time() > held_until:
-                    self.refused = Refused("crashed", start.fail) if start.fail else last
+                    why = start.fail if last.kind != DiskFull.kind else ""
+                    self.refused = Refused("crashed", why) if why else last
                     return
                 await trio.sleep(HELD_PAUSE_SECONDS)
                 continue
@@ -176,11 +177,9 @@ class Child:
 
     async def _session(self, start: Start) -> tuple[bool, FromActor | None, Exit]:
         """One process from its start to its burial: did it open the run, and its last frame."""
-        log = Path(start.run_dir) / LOG
-        try:
-            log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            return False, Refused("spawn", f"cannot open {log}: {error.strerror}"), Exit()
+        log_fd = open_log(Path(start.run_dir))
+        if isinstance(log_fd, Refused):
+            return False, log_fd, Exit()
         try:
             process = await self._family.spawner.spawn("actor", start.run_id, log_fd)
         except SpawnError as error:
@@ -243,6 +242,9 @@ class Child:
 
     async def _run_below(self, talk: Talk, frame: StartChild) -> None:
         refused = await self._family.run_child(self, frame)
+        if self._stop:
+            # Known before the child's end is, or the actor would go on from that.
+            await talk.send(self._stop)
         await talk.tell_ended(frame.ref, refused)
 
     async def tell_ended(self, ref: str) -> None:

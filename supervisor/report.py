@@ -6,7 +6,7 @@ import msgspec
 
 from actors.journal import JournalError
 from actors.money import usd
-from actors.outcome import Outcome, Status, path_of
+from actors.outcome import Status, path_of
 from actors.state import State
 from supervisor.state_dir import StateDir
 
@@ -33,7 +33,10 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The result document; ``status`` is null for a run whose ending is not recorded."""
+    """The result document; ``status`` is null for a run whose ending is not recorded.
+
+    Then ``error`` says why it was cut off, where that is known.
+    """
 
     run_id: str
     status: str | None
@@ -103,10 +106,9 @@ def tree_report(state_dir: StateDir, run_id: str) -> Report:
     return reports[run_id]
 
 
-def report(run_id: str, state: State, error: str | None = None) -> Report:
-    """The report of a run; ``error`` says why it could not go on where its journal cannot."""
-    head = state.head
-    outcome = Outcome(Status.FAILED, error=error) if error else state.outcome
+def report(run_id: str, state: State) -> Report:
+    """The report of a run alone."""
+    head, outcome = state.head, state.outcome
     cost, maybe = usd(head.cost_nusd), usd(head.maybe_nusd)
     return Report(
         run_id=run_id,

@@ -4,12 +4,13 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from actors.events import AnyEvent
-from actors.journal import JOURNAL, LOCK, Corrupt, read_events
+from actors.journal import JOURNAL, LOCK, Corrupt, disk_failed, read_events
 from actors.outcome import root_of
 from actors.state import State, fold
 from actors.trace import TRACE
@@ -17,7 +18,6 @@ from supervisor.config import Config
 from supervisor.tree_lock import LOCK as TREE_LOCK
 
 CONFIG = "config.json"
-LOG = "actor.log"
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}(\.[0-9]+\.[0-9]+)*")
 
 
@@ -73,16 +73,21 @@ class StateDir:
             ) from None
         except OSError as error:
             raise StateError(f"{folder} cannot be made: {error.strerror}") from None
-        _write_synced(folder / CONFIG, config.to_json())
+        try:
+            _write_synced(folder / CONFIG, config.to_json())
+        except StateError:
+            # Nobody could go on with it, and its name shall be free for the next try.
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         return run_id
 
     def create_child(self, run_id: str) -> None:
-        """Make the directory of a child; its configuration is the root's."""
+        """Make the directory of a child, whose configuration is the root's; raises DiskFailed."""
         folder = self.run_dir(run_id)
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise StateError(f"{folder} cannot be made: {error.strerror}") from None
+            raise disk_failed(folder, error) from None
 
     def exists(self, run_id: str) -> bool:
         """Whether there is a run of that name."""

@@ -8,9 +8,10 @@ from collections.abc import AsyncGenerator, Collection, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+import msgspec
 import trio
 
-from actors.journal import JournalError
+from actors.journal import DiskFull, JournalError
 from actors.outcome import RESUMABLE, root_of
 from actors.spec import LimitChange
 from actors.state import State
@@ -27,6 +28,9 @@ from supervisor.stop_socket import listen
 from supervisor.tree import Tree
 from supervisor.tree_lock import lock_tree
 from supervisor.zygote_process import StartZygote, start_zygote
+
+UNRECORDED = frozenset({"disk", DiskFull.kind, "crashed", "wire", "spawn"})
+"""Why a run was cut off and its journal does not say so; all else was refused before it began."""
 
 
 class RunRefused(Exception):
@@ -112,17 +116,18 @@ class Supervisor:
         return self._report(run_id, child.refused)
 
     def _report(self, run_id: str, refused: Refused | None) -> Report:
+        """What the journals say; of a run that could not record its end, also why not."""
         try:
-            state = self.state_dir.state(run_id)
+            found = tree_report(self.state_dir, run_id)
         except JournalError:
             if refused is None:
                 raise
-            state = State()
+            found = report(run_id, State())
         if refused is None:
-            return tree_report(self.state_dir, run_id)
-        if refused.kind in ("disk", "crashed", "wire", "spawn"):
-            return report(run_id, state, refused.words)
-        raise RunRefused(refused)
+            return found
+        if found.status or refused.kind not in UNRECORDED:
+            raise RunRefused(refused)
+        return msgspec.structs.replace(found, error=refused.words)
 
     async def _check(self, config: Config) -> None:
         """Refuse code of the user's that no run could load; once a Stop is asked for, load none."""

@@ -10,7 +10,7 @@ import msgspec
 import trio
 
 from actors.child_report import SETTLED
-from actors.journal import JournalError
+from actors.journal import DiskFull, JournalError
 from actors.outcome import ORPHANED, Cancelled, parent_of, path_of
 from actors.spec import LimitChange
 from actors.state import State
@@ -80,6 +80,8 @@ class Tree:
             child.stop(*self._stopped)
         try:
             await child.run()
+            if child.refused and child.refused.kind == DiskFull.kind:
+                self._stop_for_room(child.refused.words)
         finally:
             del self._live[child.run_id]
             if parent is not None:
@@ -103,6 +105,9 @@ class Tree:
                 self._state_dir.create_child(run_id)
             why = "resume" if state and state.epoch else "start"
             start = self._start(run_id, frame.agent, why, frame)
+        except DiskFull as error:
+            self._stop_for_room(str(error))
+            return str(error)
         except (StateError, JournalError, ConfigError) as error:
             return str(error)
         child = Child(self, start)
@@ -151,6 +156,13 @@ class Tree:
         self._stopped = self._stopped or (reason, who)
         for child in self._live.values():
             child.stop(reason, who)
+
+    def _stop_for_room(self, words: str) -> None:
+        """On a full disk no run can be trusted to save what it pays for, so all of them pause.
+
+        Nobody decided that the work should end: pending calls stay pending, for a resume.
+        """
+        self.stop(words, ORPHANED)
 
     def stop_run(self, run_id: str, reason: str, who: str) -> bool:
         """Stop one run and what is below it; False when it is not under way."""

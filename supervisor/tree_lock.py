@@ -10,6 +10,7 @@ import os
 from collections.abc import Generator
 from pathlib import Path
 
+from actors.journal import disk_failed
 from actors.wire import Refused
 
 LOCK = "supervisor.lock"
@@ -23,7 +24,8 @@ def lock_tree(run_dir: Path) -> Generator[Refused | None, None, None]:
         # An actor that inherited it would hold the tree after its supervisor's death.
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        yield Refused("disk", f"cannot open {path}: {error.strerror}")
+        failed = disk_failed(path, error)
+        yield Refused(failed.kind, str(failed))
         return
     try:
         yield _locked(fd, path)

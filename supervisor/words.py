@@ -102,7 +102,7 @@ def _unreadable(report: Report) -> list[str]:
 def reason(report: Report) -> str | None:
     """Why a run ended other than completed, in one sentence."""
     if report.status is None:
-        return report.error or "killed before it had ended; nothing that was saved is lost"
+        return report.error or "no ending was recorded; nothing that was saved is lost"
     if report.status == Status.COMPLETED:
         return None
     if len(calls := waiting(report)) > 1:

@@ -48,7 +48,7 @@ def test_a_completed_run_says_what_it_took() -> None:
     ("found", "why", "command"),
     [
         (told(Outcome(Status.FAILED, error="no such model")), "no such model", "show r1"),
-        (told(None), "killed before it had ended", "resume r1"),
+        (told(None), "no ending was recorded", "resume r1"),
         (
             told(Outcome(Status.MAX_TURNS, MaxTurns(8))),
             "the cap of 8 turns is reached",

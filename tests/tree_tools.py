@@ -1,11 +1,13 @@
 """Tools for trees of runs in real processes."""
 
+import errno
 import os
 import signal
 
 import trio
 
 from actors import tool
+from actors.fs import REAL
 from actors.tool_context import ToolContext
 
 
@@ -79,3 +81,22 @@ async def nap(context: ToolContext, seconds: float) -> str:
     context.progress("asleep")
     await trio.sleep(seconds)
     return f"slept {context.call}"
+
+
+def _no_room(fd: int, data: bytes) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@tool(read_only=True)
+async def fill_disk(context: ToolContext, after: str = "", and_wait: bool = False) -> str:
+    """Leave this process no room to save anything, unless a file called room is there."""
+    root = context.require_workspace().root
+    if (root / "room").exists():
+        return "there is room"
+    while not (root / after).exists():  # noqa: ASYNC110  # no other sign
+        await trio.sleep(0.005)
+    setattr(REAL, "write", _no_room)  # noqa: B010 - what the disk is for this process
+    context.progress("no room")
+    if and_wait:
+        await trio.sleep_forever()
+    return "never saved"

@@ -27,11 +27,11 @@ import msgspec
 import trio
 
 from actors import prctl
-from actors.actor import leaves
 from actors.children import Children
 from actors.events import AnyEvent, encoder
 from actors.fs import REAL, Fs
 from actors.journal import Journal, JournalError
+from actors.journal_error import failure_of
 from actors.opening import OpenRun, Unusable, open_run
 from actors.outcome import Outcome
 from actors.testing import provider
@@ -216,10 +216,10 @@ class _Living:
         except (JournalError, Unusable) as error:
             refused = f"{error.kind}: {error}"
         except BaseExceptionGroup as group:
-            failures, others = group.split(JournalError)
-            if others or not failures:
+            failure = failure_of(group)
+            if failure is None:
                 raise
-            refused = "disk: " + "; ".join(str(leaf) for leaf in leaves(failures))
+            refused = f"{failure.kind}: {failure}"
         return LifeEnd(steps=tuple(self._fs.steps), outcome=outcome, left=left, refused=refused)
 
     async def _perform(self, children: Children | None) -> Outcome:

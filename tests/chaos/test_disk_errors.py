@@ -61,7 +61,8 @@ def test_a_full_disk_ends_the_process_at_a_whole_frame(ground: Ground, number: i
     log = subject.home / "log"
     end = subject.live(disk=FailingFs(log, write=number, code=code))
     assert end.refused
-    assert end.refused.startswith("disk: cannot save to ")
+    kind = "disk" if code == errno.EIO else "disk_full"
+    assert end.refused.startswith(f"{kind}: cannot save to ")
     words = "Input/output error; mend that" if code == errno.EIO else "disk full; make room"
     assert f"{words} and resume the run" in end.refused
     assert log.read_text() == "write\n"
