@@ -102,9 +102,11 @@ class _Channel:
         self._news.set()
 
     async def write(self) -> None:
-        """Write what waits, lines at most once in ``LINES_SECONDS``: waking costs both ends."""
+        """Write what waits, lines ``LINES_SECONDS`` late: waking costs both ends."""
         while True:
             await self._news.wait()
+            with trio.move_on_after(LINES_SECONDS):
+                await self._urgent.wait()
             data, written = b"".join(self._queue), self._written
             self._queue, self._waiting_bytes = [], 0
             self._news, self._urgent, self._written = trio.Event(), trio.Event(), trio.Event()
@@ -113,8 +115,6 @@ class _Channel:
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 pass  # The reader sees the end of the connection and stops the run.
             written.set()
-            with trio.move_on_after(LINES_SECONDS):
-                await self._urgent.wait()
 
 
 class _Actor:

@@ -28,6 +28,7 @@ from supervisor.zygote_spawner import ZygoteSpawner, ZygoteUnfit
 
 PRELOAD = (
     "actors.actor",
+    "actors.code_check",
     "actors.testing.provider",
     "actors.tokens:encoding",
     "actors.warm:ssl_context",
