@@ -22,6 +22,7 @@ from actors.journal_error import Held as Held
 from actors.journal_error import JournalError as JournalError
 from actors.journal_error import NewerSchema as NewerSchema
 from actors.journal_error import disk_failed as disk_failed
+from actors.journal_error import unreadable
 
 SYNC_SECONDS_MAX = 60.0
 JOURNAL, LOCK, TORN = "journal.x1", "lock", "torn"
@@ -182,7 +183,7 @@ def read_events(run_dir: Path) -> list[AnyEvent]:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
             data = file.read()
     except OSError as error:
-        raise disk_failed(path, error) from error
+        raise unreadable(path, error) from error
     return _sound(data, path)[1]
 
 

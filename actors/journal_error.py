@@ -50,6 +50,12 @@ def disk_failed(path: Path, error: OSError) -> DiskFailed:
     return DiskFailed(f"cannot save to {path}: {words}; mend that and resume the run")
 
 
+def unreadable(path: Path, error: OSError) -> DiskFailed:
+    """Why something of a run cannot be read, in words that say what to do."""
+    words = error.strerror or str(error)
+    return DiskFailed(f"cannot read {path}: {words}; mend that and try again")
+
+
 def failure_of(group: BaseExceptionGroup[BaseException]) -> DiskFailed | None:
     """What a group tells of the disk, which may strike in several tasks at once.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from actors.events import AnyEvent
 from actors.journal import JOURNAL, LOCK, Corrupt, disk_failed, read_events
+from actors.journal_error import unreadable
 from actors.outcome import root_of
 from actors.state import State, fold
 from actors.trace import TRACE
@@ -122,17 +123,19 @@ class StateDir:
         path = self.existing(root_of(run_id)) / CONFIG
         try:
             return Config.from_json(path.read_bytes())
+        except FileNotFoundError:
+            raise StateError(f"run {run_id} has lost its {CONFIG}; start it anew") from None
         except OSError as error:
-            raise StateError(
-                f"run {run_id} has no readable configuration ({error.strerror}); start it anew"
-            ) from None
+            raise StateError(str(unreadable(path, error))) from None
 
     def events(self, run_id: str) -> list[AnyEvent]:
         """All events of a run; none when it was never opened. Raises JournalError."""
         folder = self.existing(run_id)
-        with self._readable():
+        try:
             found = read_events(folder) if (folder / JOURNAL).exists() else []
             told = (folder / TRACE).exists() and (folder / TRACE).stat().st_size
+        except OSError as error:
+            raise unreadable(folder, error) from None
         if not found and told:
             raise Corrupt(
                 f"the journal of run {run_id} is gone or empty, and its trace tells of a run that "

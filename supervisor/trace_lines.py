@@ -6,7 +6,7 @@ the journal, as the run's next process would do.
 
 import heapq
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,19 +119,27 @@ def _parsed(raw: bytes) -> Line | None:
     return Line(raw, keys.run_id, keys.at, keys.seq, keys.type, keys.frame)
 
 
-def all_lines(state_dir: StateDir, run_ids: list[str]) -> Iterator[Line]:
-    """The lines of these runs in the order of time, those that a file lacks included."""
-    runs = [run_lines(state_dir, run_id) for run_id in run_ids]
+def all_lines(
+    state_dir: StateDir, run_ids: list[str], damaged: Callable[[str, JournalError], None]
+) -> Iterator[Line]:
+    """The lines of these runs in the order of time, those that a file lacks included.
+
+    Of a run whose journal cannot be read, which ``damaged`` is told, those that its file has.
+    """
+    runs = [run_lines(state_dir, run_id, damaged) for run_id in run_ids]
     return heapq.merge(*runs, key=lambda line: line.at)
 
 
-def run_lines(state_dir: StateDir, run_id: str) -> list[Line]:
-    """The lines of one run, those that its file lacks included."""
+def run_lines(
+    state_dir: StateDir, run_id: str, damaged: Callable[[str, JournalError], None]
+) -> list[Line]:
+    """The lines of one run, as ``all_lines`` has them."""
     lines = list(TraceFile(state_dir.run_dir(run_id)).read())
     try:
         events = state_dir.events(run_id)
-    except JournalError:
-        return lines  # The file tells what it can; show and ps tell what is wrong.
+    except JournalError as error:
+        damaged(run_id, error)
+        return lines
     last = max((line.frame for line in lines), default=0)
     if last > len(events):
         # A power cut: what the journal lost never happened.

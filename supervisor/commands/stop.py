@@ -8,11 +8,12 @@ import trio
 from actors.outcome import root_of
 from actors.text import clean
 from supervisor import output
+from supervisor.commands import UsageError
 from supervisor.report import tree_report
 from supervisor.standing import Standing, standing_of, tree_ids
 from supervisor.state_dir import StateDir
 from supervisor.stop_socket import StopRequest, ask
-from supervisor.terminal import Style, visible
+from supervisor.terminal import Style
 from supervisor.words import Commands, ending, next_steps
 
 REASON = "cancelled: exeunt stop"
@@ -36,6 +37,9 @@ def stop(args: argparse.Namespace) -> int:
         grace = state_dir.config(run_id).supervision.stop_grace_s
         found = trio.run(_ended, state_dir, run_id, 2 * grace + EXTRA_SECONDS)
     left = _held(state_dir, run_id) if asked and found.ended else None
+    if found.error:
+        asked_words = f"{run_id} was asked to stop, and its ending cannot be read: "
+        raise UsageError((asked_words if asked else "") + found.error)
     stopped = asked and found.ended and left is None
     if args.json:
         reason = found.state.outcome.reason if found.state.outcome else None
@@ -61,7 +65,7 @@ async def _ended(state_dir: StateDir, run_id: str, seconds: float) -> Standing:
     """The run once it has ended and nothing of it is held; after ``seconds`` as it stands then."""
     found = standing_of(state_dir, run_id)
     with trio.move_on_after(seconds):
-        while not found.ended or _held(state_dir, run_id) is not None:
+        while not (found.ended or found.error) or _held(state_dir, run_id) is not None:
             await trio.sleep(_POLL_SECONDS)
             found = standing_of(state_dir, run_id)
     return found
@@ -86,8 +90,6 @@ def _unstopped(found: Standing, commands: Commands, asked: bool) -> str:
                 f"{found.run_id} is held by process {found.pid}, whose supervisor does not answer. "
                 f"End it with: kill {found.pid}"
             )
-        case "damaged":
-            return visible(str(found.error))
         case _:
             hint = commands.line("resume", found.run_id)
             return f"{found.run_id} is not running ({found.status}). Go on with it: {hint}"

@@ -28,7 +28,7 @@ def trace(args: argparse.Namespace) -> int:
     elif following:
         trio.run(_follow, state_dir, args.run, Commands(args.state_dir_shown))
         return 0
-    lines = all_lines(state_dir, tree_ids(state_dir, args.run))
+    lines = all_lines(state_dir, tree_ids(state_dir, args.run), _warn)
     if args.json:
         output.document([msgspec.Raw(line.raw) for line in lines])
         return 0
@@ -36,6 +36,11 @@ def trace(args: argparse.Namespace) -> int:
         if not _print(line):
             break
     return 0
+
+
+def _warn(run_id: str, error: object) -> None:
+    """Say that the lines of a run may be fewer than what happened."""
+    output.note(f"exeunt: of {run_id} these are the lines in its trace file alone: {error}")
 
 
 def _print(line: Line) -> bool:
@@ -54,6 +59,8 @@ async def _follow(state_dir: StateDir, root: str, commands: Commands) -> None:
             return
         if lines.ended or (standing and (standing.ended or standing.error)):
             any(not _print(line) for line in lines.rest())
+            if standing and standing.error:
+                _warn(root, standing.error)
             return
         if standing and standing.status != RUNNING and not told:
             hint = commands.line("resume", root_of(root))

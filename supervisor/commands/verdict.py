@@ -53,6 +53,8 @@ def _record(args: argparse.Namespace, verdict: Verdict) -> int:
             f"run {run_id} is being performed {who}, so no verdict can be recorded. "
             f"Wait until it ends, or type: {commands.line('stop', root)}"
         )
+    # Of a journal that is lost nothing waits, and whoever opens it begins a new one.
+    state_dir.state(run_id)
     if verdict.args is not None:
         trio.run(_check_fit, state_dir, run_id, verdict.ref, verdict.args)
     try:
