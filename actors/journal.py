@@ -49,21 +49,22 @@ class Journal:
         self._poison: DiskFailed | None = None
 
     @classmethod
-    def open(cls, run_dir: Path, fs: Fs = REAL) -> "Journal":
+    def open(cls, run_dir: Path, fs: Fs = REAL, *, cut_damage: bool = False) -> "Journal":
         """Take the lock, read what is there and cut a torn tail; raises JournalError.
 
         The directory must exist. The next append must be ``run.opened`` of epoch ``epoch + 1``.
+        With ``cut_damage`` all from the first unsound byte on is cut, as a person has said.
         """
         lock_fd = _take_lock(run_dir, fs)
         try:
             journal = cls(run_dir / JOURNAL, fs, lock_fd)
-            journal._read(run_dir)
+            journal._read(run_dir, cut_damage)
         except BaseException:
             os.close(lock_fd)
             raise
         return journal
 
-    def _read(self, run_dir: Path) -> None:
+    def _read(self, run_dir: Path, cut_damage: bool) -> None:
         try:
             self._fd = self.fs.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
             data = self.path.read_bytes()
@@ -71,7 +72,7 @@ class Journal:
                 # Also where a process made the file and was killed before this.
                 self.fs.sync_dir(run_dir)
                 self.fs.sync_dir(run_dir.parent)
-            scan, self.events = _sound(data, self.path)
+            scan, self.events = sound(data, self.path, cut_damage=cut_damage)
             if scan.end < len(data):
                 self._cut(run_dir, data, scan.end)
         except OSError as error:
@@ -178,26 +179,38 @@ class Journal:
 
 def read_events(run_dir: Path) -> list[AnyEvent]:
     """All events on disk, without the lock; a torn tail is left out. Raises JournalError."""
+    return sound(read_data(run_dir), run_dir / JOURNAL)[1]
+
+
+def read_data(run_dir: Path) -> bytes:
+    """All bytes of a journal, without the lock. Raises DiskFailed."""
     path = run_dir / JOURNAL
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
-            data = file.read()
+            return file.read()
     except OSError as error:
         raise unreadable(path, error) from error
-    return _sound(data, path)[1]
 
 
-def _sound(data: bytes, path: Path) -> tuple[frame.Scan, list[AnyEvent]]:
+def sound(
+    data: bytes, path: Path, *, cut_damage: bool = False
+) -> tuple[frame.Scan, list[AnyEvent]]:
+    """What is sound of a journal, and its events up to the first unsound byte.
+
+    Raises JournalError; with ``cut_damage`` not for damage that sound frames stand before.
+    """
     scan = frame.scan(data)
     events = [_decode(found.payload, path) for found in scan.frames]
     opened = [event for event in events if isinstance(event, Opened)]
     if opened and opened[-1].schema > SCHEMA:
         raise _newer(path, f"schema {opened[-1].schema}, this one knows {SCHEMA}")
     process = not opened or opened[-1].durability == "process"
-    if scan.later and (process or any(f.flags & frame.SYNCED for f in scan.later)):
+    damaged = scan.later and (process or any(f.flags & frame.SYNCED for f in scan.later))
+    if damaged and not cut_damage:
+        repair = f", or see: exeunt journal repair {path.parent.name}" if scan.frames else ""
         raise Corrupt(
             f"{path} is damaged at byte {scan.end}: {len(scan.later)} sound frames follow it. "
-            f"Nothing was changed; restore the file from a copy."
+            f"Nothing was changed; restore the file from a copy{repair}"
         )
     _check_tail(data[scan.end : scan.end + 4], scan.end, path)
     return scan, events

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from actors.version import VERSION
+from supervisor.cli_numbers import amount, amount_or_zero, count, count_or_zero, port
 from supervisor.commands import UsageError
 
 STATE_DIR = ".exeunt"
@@ -27,8 +28,6 @@ _KNOWN = (
     ("actors.journal", "JournalError"),
 )
 """Where the errors are that are told in one sentence; everything else is a bug, and traces."""
-COUNT_MAX = 1_000_000_000
-AMOUNT_MAX = 31_536_000.0
 
 _DESCRIPTION = "Runs research agents as a tree of processes; every run is its journal."
 _EPILOG = "exeunt VERB --help explains a verb."
@@ -166,9 +165,9 @@ def _add_performing(verb: _Verb) -> None:
     run.add_argument("--run-id", metavar="ID", help="the run's name; a short one is made up")
     resume = verb("resume", "run:resume", "go on with a run from disk", _EXIT_CODES)
     _run_argument(resume)
-    resume.add_argument("--max-turns", metavar="N", type=_count, help="a new turn cap")
-    resume.add_argument("--max-budget-usd", metavar="X", type=_amount, help="a new budget, USD")
-    resume.add_argument("--deadline-s", metavar="S", type=_amount, help="a new deadline, seconds")
+    resume.add_argument("--max-turns", metavar="N", type=count, help="a new turn cap")
+    resume.add_argument("--max-budget-usd", metavar="X", type=amount, help="a new budget, USD")
+    resume.add_argument("--deadline-s", metavar="S", type=amount, help="a new deadline, seconds")
     approve = verb("approve", "verdict:approve", "allow a call that waits, and go on", _EXIT_CODES)
     _call_arguments(approve)
     approve.add_argument("--args", metavar="JSON", help="run it with these arguments instead")
@@ -192,26 +191,30 @@ def _add_looking(verb: _Verb) -> None:
     ps.add_argument("run", metavar="RUN", nargs="?", help="this run and its children alone")
     show = verb("show", "show:show", "show a run's transcript")
     _run_argument(show)
-    show.add_argument("--turn", metavar="N", type=_count, help="this turn alone, and whole")
+    show.add_argument("--turn", metavar="N", type=count, help="this turn alone, and whole")
     trace = verb("trace", "trace:trace", "print the event lines of a run and its children")
     _run_argument(trace)
     trace.add_argument("--follow", action="store_true", help="go on until the run has ended")
+    journal = verb("journal", "journal:journal", "cut the damaged end off a run's journal")
+    journal.add_argument("action", metavar="repair", choices=("repair",), help="the one action")
+    _run_argument(journal)
+    journal.add_argument("--yes", action="store_true", help="do it; else say what would be cut")
 
 
 def _add_serving(verb: _Verb) -> None:
     provider = verb("provider", "provider:provider", "serve the scripted provider alone")
-    provider.add_argument("--port", metavar="P", type=_port, default=0, help="default: any")
+    provider.add_argument("--port", metavar="P", type=port, default=0, help="default: any")
     provider.add_argument(
         "--window-tokens",
         metavar="N",
-        type=_count_or_zero,
+        type=count_or_zero,
         default=0,
         help="refuse larger requests",
     )
     provider.add_argument(
         "--latency-ms",
         metavar="N",
-        type=_amount_or_zero,
+        type=amount_or_zero,
         default=0.0,
         help="wait before each answer",
     )
@@ -238,8 +241,8 @@ def _add_serving(verb: _Verb) -> None:
 def _add_chaos(verb: _Verb) -> None:
     chaos = verb("chaos", "chaos:chaos", "kill a part of a tree, again and again", _CHAOS)
     _config_arguments(chaos)
-    chaos.add_argument("--kills", metavar="N", type=_count, default=20, help="rounds; default 20")
-    chaos.add_argument("--seed", metavar="S", type=_count_or_zero, help="the same plans again")
+    chaos.add_argument("--kills", metavar="N", type=count, default=20, help="rounds; default 20")
+    chaos.add_argument("--seed", metavar="S", type=count_or_zero, help="the same plans again")
     chaos.add_argument("--recorded", metavar="RUN", help="a real run, whose replies are replayed")
     chaos.add_argument("--plan", metavar="P", dest="plans", action="append", help="this instead")
 
@@ -262,39 +265,3 @@ def _call_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--no-resume", action="store_true", help="record the verdict, and leave the run as it is"
     )
-
-
-def _count(text: str) -> int:
-    return _whole(text, 1, COUNT_MAX)
-
-
-def _count_or_zero(text: str) -> int:
-    return _whole(text, 0, COUNT_MAX)
-
-
-def _port(text: str) -> int:
-    return _whole(text, 0, 65535)
-
-
-def _whole(text: str, least: int, most: int) -> int:
-    # Cut before it is turned into a number: int() of a very long text is slow and then refused.
-    if not text.isascii() or not text.isdigit() or not least <= int(text[:20]) <= most:
-        raise argparse.ArgumentTypeError(f"expected a whole number from {least} to {most}")
-    return int(text)
-
-
-def _amount(text: str) -> float:
-    value = _amount_or_zero(text)
-    if not value:
-        raise argparse.ArgumentTypeError("expected a number above 0")
-    return value
-
-
-def _amount_or_zero(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= AMOUNT_MAX:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 to {AMOUNT_MAX:.0f}")
-    return value

@@ -1,6 +1,7 @@
 """How a run is told to people: its amounts, its ending, and the command to type next."""
 
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +13,8 @@ from supervisor.terminal import Style, one_line, visible
 
 ARGS_MAX = 4000
 """Characters of a call's arguments that an approval shows; more are shown by ``show --turn``."""
+LISTED_MAX = 8
+"""Calls or runs that a sentence names."""
 WAITING_MAX = 8
 """Calls whose commands are spelled out; how the others are answered can be seen from these."""
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
@@ -37,6 +40,12 @@ def money(usd: float) -> str:
 def count(number: int, noun: str) -> str:
     """``1 turn``, ``2 turns``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """The first few of many."""
+    more = f" and {len(words) - LISTED_MAX} more" if len(words) > LISTED_MAX else ""
+    return f"{', '.join(words[:LISTED_MAX])}{more}"
 
 
 def age(seconds: float) -> str:

@@ -14,8 +14,8 @@ from supervisor.cli import main, parse, parser
 from supervisor.commands import UsageError
 
 VERBS = (
-    "run resume approve reject stop tell ps show trace provider chaos doctor completion".split()  # noqa: SIM905
-)
+    "run resume approve reject stop tell ps show trace journal provider chaos doctor completion"
+).split()
 
 
 def test_every_verb_explains_itself_and_takes_the_common_options(

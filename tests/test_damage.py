@@ -1,5 +1,6 @@
 """A journal that is damaged, lost or closed: each verb says it in a sentence with a next step."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -15,11 +16,12 @@ import trio
 from world import World
 
 from actors import frame
-from actors.journal import JOURNAL
+from actors.journal import JOURNAL, LOCK
 from actors.testing.scripts import Call, Say
 from supervisor.cli import main
 from supervisor.config import load_config
 from supervisor.state_dir import CONFIG
+from supervisor.tree_lock import lock_tree
 
 PLAN = Path(__file__).parent.parent / "configs" / "plan.toml"
 STEPS = [
@@ -183,3 +185,78 @@ def test_a_run_that_may_not_be_entered_is_one_sentence(closed: Path) -> None:
     words = f"cannot read {closed / 'runs' / 'r1'}"
     assert ran.stderr.count(words) == len(REFUSING) + 1
     assert ran.stderr.count("\n") == len(REFUSING) + 1
+
+
+def test_a_repair_says_what_it_would_cut_and_cuts_nothing_without_yes(
+    exeunt: Exeunt, journal: Path
+) -> None:
+    """Bytes, events, what is asked anew and what may be run again; and the command that does it."""
+    exeunt(*VERDICTS[0])
+    flip(journal)
+    data = journal.read_bytes()
+    at = frame.scan(data).end
+    code, shown, told = exeunt("journal", "repair", "r1")
+    assert (code, shown) == (2, "")
+    assert f"is damaged at byte {at}, behind turn 1: a repair would cut {len(data) - at:,}" in told
+    assert "2 turns ($0.0" in told
+    assert "exeunt journal repair r1" in told
+    assert "--yes" in told
+    found = json.loads(exeunt("journal", "repair", "r1", "--json")[1])
+    assert (found["repaired"], found["damage"]["bytes"]) == (False, len(data) - at)
+    assert (found["damage"]["turns_kept"], found["damage"]["turns"]) == (1, 2)
+    assert journal.read_bytes() == data
+    assert not (journal.parent / "torn").exists()
+    assert "exeunt journal repair r1" in exeunt("show", "r1")[2], "the way there is told"
+
+
+def test_a_repair_keeps_what_it_cuts_and_the_run_can_go_on(exeunt: Exeunt, journal: Path) -> None:
+    """Its bytes lie beside the journal; another repair finds nothing more to do."""
+    whole = journal.read_bytes()
+    flip(journal)
+    data = journal.read_bytes()
+    at = frame.scan(data).end
+    code, _, told = exeunt("journal", "repair", "r1", "--yes")
+    assert code == 0
+    assert "next: exeunt resume r1" in told
+    assert journal.read_bytes() == whole[:at]
+    assert (journal.parent / "torn" / f"{at}-{len(data)}").read_bytes() == data[at:]
+    assert "cut off" in exeunt("ps")[1]
+    assert exeunt("trace", "r1")[2] == ""
+    code, _, told = exeunt("journal", "repair", "r1", "--yes")
+    assert (code, "is sound" in told) == (0, True)
+
+
+@pytest.mark.parametrize("damage", ["emptied", "lost", "replaced", "a folder"])
+def test_a_repair_of_what_no_cut_mends_is_refused(
+    exeunt: Exeunt, journal: Path, damage: str
+) -> None:
+    """As by every other verb, with or without --yes."""
+    DAMAGES[damage][0](journal)
+    for option in ([], ["--yes"]):
+        code, shown, told = exeunt("journal", "repair", "r1", *option)
+        assert (code, shown) == (2, "")
+        assert DAMAGES[damage][1] in told
+
+
+def test_damage_of_the_first_event_is_not_cut(exeunt: Exeunt, journal: Path) -> None:
+    """Nothing would be left of the run, and its bytes may be worth more than none."""
+    flip(journal, 0)
+    data = journal.read_bytes()
+    code, _, told = exeunt("journal", "repair", "r1", "--yes")
+    assert code == 2
+    assert "from its beginning, so a cut would keep nothing" in told
+    assert journal.read_bytes() == data
+
+
+def test_a_journal_that_is_held_is_not_repaired(exeunt: Exeunt, journal: Path) -> None:
+    """Whoever performs the run, or supervises its tree, is named."""
+    flip(journal)
+    data = journal.read_bytes()
+    with lock_tree(journal.parent):
+        code, _, told = exeunt("journal", "repair", "r1", "--yes")
+        assert (code, f"held by process {os.getpid()} that supervises it" in told) == (2, True)
+    with (journal.parent / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        code, _, told = exeunt("journal", "repair", "r1", "--yes")
+        assert (code, "run r1 is held by process" in told) == (2, True)
+    assert journal.read_bytes() == data

@@ -18,10 +18,7 @@ from supervisor.person import user_name
 from supervisor.spawner import open_spawner
 from supervisor.standing import RUNNING, asked_calls, standing_of
 from supervisor.state_dir import StateDir
-from supervisor.words import Commands
-
-LISTED_MAX = 8
-"""Calls that a refusal names."""
+from supervisor.words import Commands, listed
 
 
 def approve(args: argparse.Namespace) -> int:
@@ -92,7 +89,7 @@ def _owner(state_dir: StateDir, run_id: str, ref: str, commands: Commands) -> st
     if len(owners) > 1:
         raise UsageError(
             f"call {ref} waits in {len(owners)} runs below {run_id}. Name one of them, "
-            f"like: {commands.line('approve', owners[0], ref)}. They are {_listed(owners)}"
+            f"like: {commands.line('approve', owners[0], ref)}. They are {listed(owners)}"
         )
     return owners[0]
 
@@ -105,7 +102,7 @@ def _see(state_dir: StateDir, run_id: str, commands: Commands) -> str:
         if waits(call) and name != run_id
     ]
     see = f"See: {commands.line('show', run_id)}"
-    return f"In its tree these wait: {_listed(waiting)}. {see}" if waiting else see
+    return f"In its tree these wait: {listed(waiting)}. {see}" if waiting else see
 
 
 async def _check_fit(state_dir: StateDir, run_id: str, ref: str, edited: str) -> None:
@@ -126,11 +123,6 @@ async def _check_fit(state_dir: StateDir, run_id: str, ref: str, edited: str) ->
         raise UsageError(f"--args cannot be checked, so nothing was recorded: {error}") from None
     except ArgumentError as error:
         raise UsageError(f"--args: {error} Nothing was recorded") from None
-
-
-def _listed(words: list[str]) -> str:
-    more = f" and {len(words) - LISTED_MAX} more" if len(words) > LISTED_MAX else ""
-    return f"{', '.join(words[:LISTED_MAX])}{more}"
 
 
 def _arguments(text: str) -> str:
