@@ -30,6 +30,8 @@ from actors.text import clean, excerpt
 
 TRACE = "trace.jsonl"
 LABEL_MAX = 500
+PROGRESS_MAX = 10_000
+"""Progress lines of one process that the file keeps; whoever follows hears all of them."""
 _TAIL = 1 << 20
 _encoder = msgspec.json.Encoder()
 
@@ -162,6 +164,7 @@ class Trace:
             os.ftruncate(self._fd, 0)
             end = _End()
         self._there, self.seq = end, end.seq
+        self._progressed = 0
 
     def event(self, event: AnyEvent, frame: int) -> None:
         """Write the lines of an event that the state has just taken in, unless they are there."""
@@ -173,10 +176,14 @@ class Trace:
 
     def progress(self, call: Call, label: str, at: float) -> None:
         """Write a progress line of a running call; it stands in no journal."""
-        line = _of_call("tool_progress", call) | {"label": clean(label[:LABEL_MAX])}
-        self._write(line, at, None)
+        self._progressed += 1
+        label = clean(label[:LABEL_MAX])
+        if self._progressed == PROGRESS_MAX:
+            label += f" [the last of {PROGRESS_MAX} progress lines that are kept of a process]"
+        line = _of_call("tool_progress", call) | {"label": label}
+        self._write(line, at, None, kept=self._progressed <= PROGRESS_MAX)
 
-    def _write(self, line: Line, at: float, frame: int | None) -> None:
+    def _write(self, line: Line, at: float, frame: int | None, *, kept: bool = True) -> None:
         self.seq += 1
         whole: Line = {
             "run_id": self._state.run_id,
@@ -189,7 +196,8 @@ class Trace:
             whole["frame"] = frame
         data = _encoder.encode(whole)
         try:
-            os.write(self._fd, data + b"\n")
+            if kept:
+                os.write(self._fd, data + b"\n")
         except OSError:
             # The trace is a view: a full disk stops the run at its journal, not here.
             pass

@@ -3,12 +3,14 @@
 import msgspec
 
 from actors.journal import JournalError
-from actors.outcome import root_of
+from actors.outcome import RESUMABLE, root_of
 from actors.state import Call, State
 from actors.verdict import outcome_unknown
 from supervisor.state_dir import StateDir
 from supervisor.stop_socket import listens
 
+SIZE_WARNED = 50 * 2**20
+TURNS_WARNED = 10_000
 RUNNING, CUT_OFF, NOT_STARTED, DAMAGED = "running", "cut off", "not started", "damaged"
 
 
@@ -22,6 +24,22 @@ class Standing(msgspec.Struct, frozen=True):
     state: State
     error: str | None = None
     """What is wrong with a damaged journal."""
+
+    size: int = 0
+    """Bytes of its journal."""
+
+    @property
+    def warning(self) -> str | None:
+        """What is no fault yet: a run that grows so long that each resume reads for a while."""
+        outcome, turns = self.state.outcome, self.state.head.turns
+        if outcome and outcome.status not in RESUMABLE:
+            return None
+        if self.size < SIZE_WARNED and turns < TURNS_WARNED:
+            return None
+        return (
+            f"its journal has {self.size // 2**20} MiB and {turns:,} turns, which "
+            "every resume reads; end it soon, and go on in a new run"
+        )
 
     @property
     def ended(self) -> bool:
@@ -38,11 +56,13 @@ def standing_of(state_dir: StateDir, run_id: str) -> Standing:
     except JournalError as error:
         return Standing(run_id, DAMAGED, pid, State(), str(error))
     if state.outcome:
-        return Standing(run_id, state.outcome.status.value, pid, state)
+        status = state.outcome.status.value
     # Between two processes of a run nobody holds it, but its tree's supervisor is there.
-    if pid is not None or listens(state_dir.run_dir(root_of(run_id))):
-        return Standing(run_id, RUNNING, pid, state)
-    return Standing(run_id, CUT_OFF if state.epoch else NOT_STARTED, None, state)
+    elif pid is not None or listens(state_dir.run_dir(root_of(run_id))):
+        status = RUNNING
+    else:
+        status = CUT_OFF if state.epoch else NOT_STARTED
+    return Standing(run_id, status, pid, state, size=state_dir.journal_size(run_id))
 
 
 def tree_ids(state_dir: StateDir, run_id: str) -> list[str]:

@@ -143,6 +143,13 @@ class StateDir:
             )
         return found
 
+    def journal_size(self, run_id: str) -> int:
+        """Bytes of a run's journal; 0 where there is none."""
+        try:
+            return (self.run_dir(run_id) / JOURNAL).stat().st_size
+        except OSError:
+            return 0
+
     def state(self, run_id: str) -> State:
         """The state of a run, from its journal. Raises JournalError."""
         return fold(self.events(run_id))

@@ -15,6 +15,7 @@ from actors.outcome import ORPHANED, Cancelled, parent_of, path_of
 from actors.spec import LimitChange
 from actors.state import State
 from actors.wire import Start, StartChild
+from supervisor.actor_log import LOOK_SECONDS, cut_log
 from supervisor.burial import EXIT_SECONDS_MAX
 from supervisor.child import Child, Listener
 from supervisor.config import Config, ConfigError, api_key
@@ -58,6 +59,7 @@ class Tree:
         root = Child(self, start)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._stop_when_cancelled)
+            nursery.start_soon(self._keep_logs_short)
             # A cancellation from outside is a Stop like any other, and reaches all runs at once.
             with trio.CancelScope(shield=True) as self._scope:
                 await self._perform(root, None)
@@ -72,6 +74,13 @@ class Tree:
             grace = self._config.supervision.stop_grace_s
             self._scope.deadline = trio.current_time() + 2 * grace + EXIT_SECONDS_MAX
 
+    async def _keep_logs_short(self) -> None:
+        """Look after what tools print, which nobody else does while they run."""
+        while True:
+            await trio.sleep(LOOK_SECONDS)
+            for run_id in self._live:
+                cut_log(self._state_dir.run_dir(run_id))
+
     async def _perform(self, child: Child, parent: Child | None) -> None:
         self._live[child.run_id] = child
         if parent is not None:
@@ -83,6 +92,7 @@ class Tree:
             if child.refused and child.refused.kind == DiskFull.kind:
                 self._stop_for_room(child.refused.words)
         finally:
+            cut_log(self._state_dir.run_dir(child.run_id))
             del self._live[child.run_id]
             if parent is not None:
                 del parent.below[child.ref]

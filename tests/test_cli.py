@@ -13,9 +13,22 @@ import supervisor
 from supervisor.cli import main, parse, parser
 from supervisor.commands import UsageError
 
-VERBS = (
-    "run resume approve reject stop tell ps show trace journal provider chaos doctor completion"
-).split()
+VERBS = [
+    "run",
+    "resume",
+    "approve",
+    "reject",
+    "stop",
+    "tell",
+    "ps",
+    "show",
+    "trace",
+    "journal",
+    "provider",
+    "chaos",
+    "doctor",
+    "completion",
+]
 
 
 def test_every_verb_explains_itself_and_takes_the_common_options(

@@ -13,6 +13,7 @@ from world import World
 
 from actors.journal import JOURNAL
 from actors.testing.scripts import Call, Say
+from supervisor import standing
 from supervisor.cli import main
 from supervisor.config import load_config
 from supervisor.state_dir import holder_in
@@ -108,6 +109,21 @@ def test_ps_shows_damage_as_a_status_and_says_what_it_is(exeunt: Exeunt, state: 
     code, shown, told = exeunt("show", "r2")
     assert (code, shown) == (2, "")
     assert "is damaged at byte" in told
+
+
+@pytest.mark.parametrize("limit", ["SIZE_WARNED", "TURNS_WARNED"])
+def test_a_run_that_has_grown_very_long_is_warned_of(
+    exeunt: Exeunt, state: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """By its bytes or its turns, as long as it can be gone on with."""
+    copy_run(state, "r2", keep=-7)
+    assert "its journal has" not in exeunt("ps")[1]
+    monkeypatch.setattr(standing, limit, 2)
+    shown = exeunt("ps")[1]
+    assert shown.count("its journal has") == 1
+    assert "r2: its journal has 0 MiB and 2 turns, which every resume reads" in shown
+    rows = json.loads(exeunt("ps", "--json")[1])
+    assert {row["run_id"]: bool(row["warning"]) for row in rows} == {"r1": False, "r2": True}
 
 
 def test_ps_calls_a_run_running_while_somebody_holds_it(exeunt: Exeunt, state: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from story import Story, call
 
+from actors import trace
 from actors.events import Opened
 from actors.journal import DiskFailed
 from actors.messages import Nature, ResultKind
@@ -211,6 +212,33 @@ async def test_a_long_tail_hides_no_event(tmp_path: Path, story: Story, kind: st
             file.write(b'{"args": "' + b"x" * 3_000_000)
     Record(tmp_path).close()
     assert (tmp_path / TRACE).read_bytes() == whole
+
+
+async def test_progress_has_a_limit_in_the_file_and_none_for_who_follows(
+    tmp_path: Path, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last line that is kept says so; what happens afterwards is told as ever."""
+    monkeypatch.setattr(trace, "PROGRESS_MAX", 5)
+    heard: list[bytes] = []
+    record = await record_of(tmp_path, story, heard.append)
+    one = record.state.call("1.0")
+    for number in range(1, 20):
+        record.progress(one, f"step {number}")
+    story.open("resume")
+    resumed = story.events[-1]
+    assert isinstance(resumed, Opened)
+    record.journal.begin(resumed)
+    await record.add(resumed)
+    record.close()
+    labels = [line["label"] for line in lines(tmp_path) if line["type"] == "tool_progress"]
+    assert labels[1:4] == ["step 1", "step 2", "step 3"]
+    assert labels[4:] == ["step 4 [the last of 5 progress lines that are kept of a process]"]
+    assert sum(b"tool_progress" in line for line in heard) == 20
+    assert lines(tmp_path)[-1]["type"] == "run_resumed"
+    again = Record(tmp_path)
+    again.progress(one, "step 20")
+    again.close()
+    assert lines(tmp_path)[-1]["label"] == "step 20"
 
 
 async def test_text_makes_no_second_line(tmp_path: Path) -> None:

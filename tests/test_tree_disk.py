@@ -67,7 +67,8 @@ async def check_goes_on(grove: Grove) -> None:
 def researcher(heard: Any) -> Any:
     """The first finds no room; the second waits beside it; both repeat what came of it."""
     if heard.turn == 0:
-        return Call("fill_disk") if "question 0" in heard.task else Call("pause")
+        full = Call("fill_disk", {"after": "pausing"})
+        return full if "question 0" in heard.task else Call("pause")
     return Say("\n".join(heard.results))
 
 

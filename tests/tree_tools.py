@@ -83,6 +83,16 @@ async def nap(context: ToolContext, seconds: float) -> str:
     return f"slept {context.call}"
 
 
+@tool(read_only=True)
+async def chatter(context: ToolContext) -> str:
+    """Print without end, until a file called go is there."""
+    context.progress("printing")
+    while not (context.require_workspace().root / "go").exists():
+        print("x" * 99, flush=True)
+        await trio.lowlevel.checkpoint()
+    return "said it all"
+
+
 def _no_room(fd: int, data: bytes) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

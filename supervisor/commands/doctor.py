@@ -23,6 +23,7 @@ from supervisor.commands.run import supervisord_is_here
 from supervisor.config import Config, ConfigError, api_key, key_names, load_config
 from supervisor.config_sections import Provider
 from supervisor.config_tree import DEFAULT_KEY_ENV
+from supervisor.file_system import doubts_of
 from supervisor.scripted import Scripted, ScriptedError, settings_of
 from supervisor.spawned import SpawnError
 from supervisor.spawner import Spawner, open_spawner
@@ -120,7 +121,8 @@ def _state_dir(path: str) -> str:
     words = f"{state_dir.path} is private and writable, {free_mib:,} MiB free"
     if free_mib < 64:
         raise Problem(f"{words}; make room, as a run that cannot be saved stops")
-    return words
+    doubts = doubts_of(state_dir.path)
+    return f"{words}. Warning: {doubts}" if doubts else words
 
 
 def _file_tools() -> str:

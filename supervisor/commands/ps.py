@@ -39,6 +39,7 @@ class Row(msgspec.Struct, omit_defaults=True):
     """Of an interrupted run the type of its interruption, such as approval or cancelled; orphaned
     when nobody stopped it, and a resume goes on with all that was under way."""
     error: str | None = None
+    warning: str | None = None
 
 
 def ps(args: argparse.Namespace) -> int:
@@ -74,6 +75,7 @@ def row_of(standing: Standing) -> Row:
         children=[],
         interruption=_interruption(state),
         error=standing.error,
+        warning=standing.warning,
     )
 
 
@@ -100,14 +102,14 @@ def tree(rows: list[Row]) -> list[Row]:
 
 
 def table(rows: list[Row], style: Style) -> str:
-    """The tree as a table, and below it what is wrong with damaged runs."""
+    """The tree as a table, and below it what is wrong with damaged or very long runs."""
     lines: list[tuple[str, ...]] = [_HEADINGS]
     errors: list[str] = []
 
     def add(row: Row, depth: int) -> None:
         lines.append(_cells(row, depth))
-        if row.error:
-            errors.append(visible(f"{row.run_id}: {row.error}"))
+        if row.error or row.warning:
+            errors.append(visible(f"{row.run_id}: {row.error or row.warning}"))
         for child in row.children:
             add(child, depth + 1)
 

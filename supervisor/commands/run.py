@@ -114,7 +114,10 @@ def perform(
     progress = Progress(sys.stderr)
     logging.basicConfig(level=logging.WARNING, handlers=[_Warnings(progress)])
     for name in tree_ids(state_dir, run_id) if state_dir.exists(run_id) else ():
-        progress.know(standing_of(state_dir, name).state)
+        standing = standing_of(state_dir, name)
+        progress.know(standing.state)
+        if standing.warning:
+            progress.note(f"exeunt: {name}: {standing.warning}")
     header = (run_id, spec.agent, f"{provider.kind}:{spec.provider.model}")
     try:
         found = trio.run(supervise, state_dir, key_names(config), progress, header, work)
