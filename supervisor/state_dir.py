@@ -73,7 +73,8 @@ class StateDir:
                 f"there is a run {run_id} already. Go on with it: exeunt resume {run_id}"
             ) from None
         except OSError as error:
-            raise StateError(f"{folder} cannot be made: {error.strerror}") from None
+            words = f"{folder} cannot be made: {error.strerror}; mend that and retry"
+            raise StateError(words) from None
         try:
             _write_synced(folder / CONFIG, config.to_json())
         except StateError:
@@ -233,9 +234,9 @@ def new_run_id() -> str:
 def _write_synced(path: Path, data: bytes) -> None:
     """Write a file that is either whole or not there, whenever the power goes."""
     new = path.with_suffix(".new")
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        with os.fdopen(fd, "wb") as file:
+        with os.fdopen(os.open(new, flags, 0o600), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -14,6 +14,8 @@ from typing import Protocol
 import msgspec
 import trio
 
+from actors.journal import disk_failed
+
 SOCKET = "control.sock"
 REQUEST_MAX = 16 * 1024
 SECONDS_MAX = 5.0
@@ -73,14 +75,18 @@ async def listen(
     """Take requests until cancelled; the socket is removed at the end.
 
     For the one supervisor that has the lock of the tree: what it finds there is of the past.
+    Raises DiskFailed when there can be no socket.
     """
     path = run_dir / SOCKET
-    path.unlink(missing_ok=True)
     server = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _short_path(run_dir) as short:
-            await server.bind(short)
-        path.chmod(0o600)
+        try:
+            path.unlink(missing_ok=True)
+            with _short_path(run_dir) as short:
+                await server.bind(short)
+            path.chmod(0o600)
+        except OSError as error:
+            raise disk_failed(path, error) from error
         server.listen(8)
         task_status.started()
 
@@ -94,7 +100,8 @@ async def listen(
         await trio.serve_listeners(answer, [trio.SocketListener(server)])
     finally:
         server.close()
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 async def _handle(stream: trio.SocketStream, tree: Reached) -> bytes:

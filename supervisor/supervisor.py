@@ -12,6 +12,7 @@ import msgspec
 import trio
 
 from actors.journal import DiskFull, JournalError
+from actors.journal_error import failure_of
 from actors.outcome import RESUMABLE, root_of
 from actors.spec import LimitChange
 from actors.state import State
@@ -111,6 +112,10 @@ class Supervisor:
                 await nursery.start(listen, self.state_dir.run_dir(run_id), tree)
                 child = await tree.run(why, raised)
                 nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            if (failure := failure_of(group)) is None:
+                raise
+            raise RunRefused(Refused(failure.kind, str(failure))) from group
         finally:
             del self._trees[run_id]
         return self._report(run_id, child.refused)

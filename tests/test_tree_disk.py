@@ -15,7 +15,8 @@ from supervisor.actor_log import LOG
 from supervisor.commands.ps import row_of
 from supervisor.report import EXIT_CANCELLED, Report
 from supervisor.standing import CUT_OFF, standing_of
-from supervisor.state_dir import StateDir
+from supervisor.state_dir import StateDir, StateError
+from supervisor.stop_socket import SOCKET
 from supervisor.supervisor import RunRefused
 
 FULL = "journal.x1: disk full; make room and resume the run"
@@ -174,3 +175,36 @@ async def test_a_resume_without_room_changes_nothing(
     monkeypatch.undo()
     assert refused.value.kind == "disk_full"
     assert journal.read_bytes() == data
+
+
+@played
+async def test_no_control_socket_is_told_in_words(grove: Grove) -> None:
+    """Whatever keeps it from being made; the ending of before stands."""
+    grove.go()
+    grove.agent("lead", [Call("pause"), Say("done")], "pause", max_turns=1)
+    await grove.run()
+    (grove.supervisor.state_dir.run_dir("r1") / SOCKET).mkdir()
+    with pytest.raises(RunRefused, match=r"control\.sock: Is a directory; mend that"):
+        await grove.supervisor.resume("r1")
+    assert grove.state("r1").outcome
+
+
+@played
+async def test_no_room_for_the_configuration_leaves_no_run(
+    grove: Grove, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing could go on with it, and its name is free for another try."""
+    grove.agent("lead", [Say("done")])
+    there = os.open
+
+    def no_room(path: Path, flags: int, mode: int = 0o777, **others: Any) -> int:
+        if Path(path).name == "config.new":
+            raise OSError(28, "No space left on device")
+        return there(path, flags, mode, **others)
+
+    monkeypatch.setattr(os, "open", no_room)
+    with pytest.raises(StateError, match=r"cannot write .*config\.json: No space left on device"):
+        await grove.run()
+    monkeypatch.undo()
+    assert not grove.supervisor.state_dir.exists("r1")
+    assert (await grove.run()).status == "completed"
