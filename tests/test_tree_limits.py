@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from grove import Grove, ask, echo, fan, played
 
+from actors.child_report import reason_of
 from actors.testing.faults import Fault, FaultKind
 from actors.testing.scripts import Call, Conversation, Say
 
@@ -90,7 +91,7 @@ async def test_a_fan_out_that_fails_alike_is_cut_short(grove: Grove) -> None:
     assert all(result.startswith("failed: ") for result in results[:3])
     words = "not run: the first 3 calls of research in this message failed alike, so the others"
     assert all(result.startswith(words) for result in results[3:])
-    reason = results[0].partition(";")[0]
+    reason = reason_of(results[0])
     assert all(result.endswith(f"were not started. {reason}") for result in results[3:])
 
 
