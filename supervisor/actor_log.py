@@ -43,6 +43,8 @@ def cut_log(run_dir: Path) -> None:
         with os.fdopen(os.open(path, flags), "r+b", buffering=0) as file:
             end = os.pread(file.fileno(), LOG_KEPT, size - LOG_KEPT)
             file.truncate(0)
-            left_out = size - len(end)
-            file.write(b"[... %d bytes left out: a log is cut at %d ...]\n" % (left_out, LOG_MAX))
+            file.write(
+                b"[... what was printed before is left out: a log is cut at %d bytes ...]\n"
+                % LOG_MAX
+            )
             file.write(end)
