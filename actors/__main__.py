@@ -2,13 +2,11 @@
 
 import sys
 
-from actors import prctl
 from actors.birth import CHANNEL_FD, live, prepare
 from actors.oom_score import OomScore
 
 if __name__ == "__main__":
     role, name = sys.argv[1:]
-    prctl.rename(name)
     OomScore().offer()
     prepare()
-    live(role, channel_fd=CHANNEL_FD, log_fd=1)
+    live(role, name, channel_fd=CHANNEL_FD, log_fd=1)

@@ -60,6 +60,7 @@ def prepare() -> None:
 
 def live(
     role: str,
+    name: str,
     channel_fd: int,
     log_fd: int,
     zygote_pid: int | None = None,
@@ -67,15 +68,15 @@ def live(
 ) -> NoReturn:
     """Become the process that a role names, run its main, and exit with what it returns.
 
-    It, or the zygote it was forked from, has called ``prepare``, and has its name. With
-    ``zygote_pid`` it dies with that zygote, which sweeps its tools. Without one nobody would, so it
-    lives on to end them itself when it finds its channel closed.
+    It, or the zygote it was forked from, has called ``prepare``. With ``zygote_pid`` it dies with
+    that zygote, which sweeps its tools. Without one nobody would, so it lives on to end them itself
+    when it finds its channel closed.
     """
     status: object = UNCAUGHT_STATUS
     try:
         if env:
             os.environ.update(env)
-        _settle(channel_fd, log_fd, zygote_pid)
+        _settle(name, channel_fd, log_fd, zygote_pid)
         status = find(main_path(role))(CHANNEL_FD)
     except SystemExit as leaving:
         status = leaving.code
@@ -87,7 +88,7 @@ def live(
         _leave(status)
 
 
-def _settle(channel_fd: int, log_fd: int, zygote_pid: int | None) -> None:
+def _settle(name: str, channel_fd: int, log_fd: int, zygote_pid: int | None) -> None:
     if zygote_pid is not None:
         prctl.die_with_parent(signal.SIGKILL)
         # The zygote may have died before the line above. Compared with its own pid, never with 1:
@@ -97,6 +98,7 @@ def _settle(channel_fd: int, log_fd: int, zygote_pid: int | None) -> None:
     if os.getsid(0) != os.getpid():
         os.setsid()
     _place_descriptors(channel_fd, log_fd)
+    prctl.rename(name)
     custodian.mark()
     gc.enable()
 

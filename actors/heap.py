@@ -13,7 +13,7 @@ _POOL = 16 * 1024
 _POOL_HEADER = 48
 _SIZES = range(48, 513, 16)
 _BYTES_OVERHEAD = 33
-_TRIES_MAX = 20_000
+_TRIES_MAX = 2_000
 _SURE = 8
 
 _filling: list[bytes] = []
@@ -40,6 +40,10 @@ def fill_gaps() -> None:
             # seems new for a moment.
             if in_fresh_pool == _SURE:
                 break
+        else:
+            # There is another allocator, in which nothing is gained by this.
+            _filling.clear()
+            return
 
 
 def collapse() -> Iterator[bool]:

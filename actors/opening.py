@@ -34,7 +34,7 @@ from actors.tool_context import ToolContext
 from actors.trace import Follower
 from actors.transcript import open_transcript
 from actors.user_module import ModuleError
-from actors.warm import ssl_context
+from actors.warm import TlsError, tls
 from actors.wire import Start
 from actors.workspace import Workspace
 
@@ -101,7 +101,9 @@ async def open_run(
         effects_fd = await _hold_effects(run_dir, fs)
         try:
             catalogue, conditions = Catalogue(()), list[StopCondition]()
+            context = tls("")
             if start.stop is None and not start.fail:
+                context = tls(start.base_url)
                 notes = _notes(start, fs)
                 # Before the first line of the user's own code.
                 confine(start)
@@ -110,7 +112,7 @@ async def open_run(
                 path = start.spec.tools.search_path
                 conditions = [load_condition(one, path) for one in start.spec.limits.stop_when]
                 workspace = _workspace(start.spec.tools.workspace)
-        except (ConfinementError, ModuleError, CatalogueError, Unusable) as error:
+        except (ConfinementError, ModuleError, CatalogueError, TlsError, Unusable) as error:
             if record.state.epoch:
                 raise Unusable(str(error)) from error
             await record.add(_begin(record, start, {}), barrier=True)
@@ -123,7 +125,7 @@ async def open_run(
         await record.add(*_settled(record.state, children))
         spec = start.spec
         rules = _rules(start, catalogue, conditions)
-        async with open_client(ssl_context()) as client:
+        async with open_client(context) as client:
             provider = Provider(client, start.base_url, spec.provider, start.api_key)
             calls = ToolCalls(
                 record,

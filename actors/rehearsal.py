@@ -24,40 +24,46 @@ BEGINNINGS = 12
 FILE, TEXT = "errors.log", "worker 7 timed out after 30000 ms"
 
 
-def rehearse() -> None:
+def rehearse() -> list[str]:
     """Perform runs against a scripted provider in this process, in a folder of its own.
 
-    Nothing of it is left but warm code: no thread, no file, no open descriptor.
+    Nothing of it is left but warm code: no thread, no file, no open descriptor. What it returns is
+    how the runs ended, of those that this machine has loopback and room for.
     """
-    # A machine without loopback or room may still reach its provider; its actors start cold.
+    endings: list[str] = []
     try:
         with tempfile.TemporaryDirectory(prefix="exeunt-") as name:
             folder = Path(name)
             for part in ("workspace", STOPPED, *WHOLE):
                 (folder / part).mkdir()
             (folder / "workspace" / FILE).write_text(TEXT)
-            trio.run(_rehearse, folder)
-    except* (OSError, trio.TooSlowError):
-        pass
+            trio.run(_rehearse, folder, endings)
+    except* (OSError, UnicodeError, trio.TooSlowError):
+        pass  # Such a machine may still reach its provider; its actors start cold.
     # What every actor does first comes last: caches with little room forget the rest.
     for _ in range(BEGINNINGS):
         ours, theirs = socket.socketpair()
         ours.close()
         actor.main(theirs.detach())
+    return endings
 
 
-async def _rehearse(folder: Path) -> None:
+async def _rehearse(folder: Path, endings: list[str]) -> None:
     with trio.fail_after(SECONDS_MAX):
         async with trio.open_nursery() as nursery:
             base_url: str = await nursery.start(serve, ProviderSettings())
-            await _act(_start(folder / STOPPED, "slow", base_url), stop=True)
+            endings.append(await _act(_start(folder / STOPPED, "slow", base_url), stop=True))
             for name in WHOLE:
-                await _act(_start(folder / name, "plan", base_url, stream=name != WHOLE[0]))
+                start = _start(folder / name, "plan", base_url, stream=name != WHOLE[0])
+                endings.append(await _act(start))
             nursery.cancel_scope.cancel()
 
 
-async def _act(start: Start, stop: bool = False) -> None:
-    """Be actor and supervisor; with ``stop`` the run is stopped as soon as a tool has begun."""
+async def _act(start: Start, stop: bool = False) -> str:
+    """Be actor and supervisor; with ``stop`` the run is stopped as soon as a tool has begun.
+
+    Returns how the run ended. Raises OSError when it has no ending.
+    """
     ours, theirs = socket.socketpair()
     async with (
         trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as channel,
@@ -73,11 +79,12 @@ async def _act(start: Start, stop: bool = False) -> None:
                         await channel.send_all(encode(Stop("rehearsed", "rehearsal")))
                     case Hello() | Traced():
                         pass
-                    case Ended():
+                    case Ended(status):
                         await channel.aclose()
-                        return
+                        return status
                     case _:
                         raise OSError(f"no rehearsal: {frame}")
+    raise OSError("no rehearsal: the actor said nothing more")
 
 
 def _start(run_dir: Path, script: str, base_url: str, stream: bool = True) -> Start:

@@ -43,8 +43,6 @@ from actors.oom_score import OomScore
 GRACE_SECONDS = 2.0
 """How long actors may save and leave by themselves once the supervisor is gone."""
 
-NAME = "exeunt-zygote"
-
 LEISURE_MS = 50
 """After this time without work the zygote does what only saves work later, in small steps."""
 
@@ -117,8 +115,7 @@ class Zygote:
         sys.stdout.flush()
         sys.stderr.flush()
         zygote_pid = os.getpid()
-        # What a fork takes over need not be made in it.
-        prctl.rename(request.name)
+        # A fork takes it over, and could not set it: its /proc/self belongs to root.
         self._score.offer()
         try:
             pid = os.fork()
@@ -129,7 +126,6 @@ class Zygote:
             return
         finally:
             self._score.withdraw()
-            prctl.rename(NAME)
         self._actors.add(pid)
         try:
             # Opened before anybody can reap it, so it cannot name a stranger.
@@ -151,7 +147,7 @@ class Zygote:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, DEAF_TO)
-        live(request.role, channel_fd, log_fd, zygote_pid, request.env)
+        live(request.role, request.name, channel_fd, log_fd, zygote_pid, request.env)
 
     def _reap(self) -> list[Exited]:
         """Collect every dead child, sweep after the actors among them, and tell of these."""
@@ -234,7 +230,7 @@ def self_check() -> str | None:
 
 def main(arguments: Sequence[str]) -> int:
     """Warm up, report, serve."""
-    prctl.rename(NAME)
+    prctl.rename("exeunt-zygote")
     score = OomScore()
     prepare()
     # Ctrl-C and a closed terminal concern the supervisor, which tells us by closing the control.

@@ -31,7 +31,7 @@ PRELOAD = (
     "actors.code_check",
     "actors.testing.provider",
     "actors.tokens:encoding",
-    "actors.warm:ssl_context",
+    "actors.warm:prepare",
     "actors.rehearsal:rehearse",
 )
 """What a zygote imports (``module``) or calls (``module:function``) before it forks anything."""

@@ -30,9 +30,9 @@ def hello(fd: int) -> int:
     return 3
 
 
-def oom_score() -> int:
-    """How willingly this process goes when memory is short."""
-    with open("/proc/self/oom_score_adj") as file:
+def oom_score(pid: int | str = "self") -> int:
+    """How willingly a process goes when memory is short."""
+    with open(f"/proc/{pid}/oom_score_adj") as file:
         return int(file.read())
 
 

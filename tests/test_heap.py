@@ -37,11 +37,11 @@ print(before, pages())
 """
 
 
-def printed(script: str) -> list[int]:
+def printed(script: str, **environment: str) -> list[int]:
     """The numbers that a process of its own prints."""
     done = subprocess.run(
         [sys.executable, "-P", "-c", script],
-        env=os.environ,
+        env={**os.environ, **environment},
         check=True,
         capture_output=True,
         text=True,
@@ -64,3 +64,10 @@ def test_new_objects_lie_side_by_side_once_the_gaps_are_filled():
     """Sixty small objects touch a tenth of the pages that they touched before."""
     before, after = printed(FILL)
     assert after * 10 <= before
+
+
+@pytest.mark.parametrize("allocator", ["malloc", "debug", "malloc_debug"])
+def test_another_allocator_is_left_as_it_is(allocator: str):
+    """Where objects lie otherwise nothing is taken."""
+    script = "from actors import heap; heap.fill_gaps(); print(len(heap._filling))"
+    assert printed(script, PYTHONMALLOC=allocator) == [0]

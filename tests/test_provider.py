@@ -15,7 +15,7 @@ from actors.money import Usage
 from actors.provider import Provider, open_client
 from actors.provider_error import ProviderError
 from actors.spec import ProviderSpec
-from actors.warm import ssl_context
+from actors.warm import tls
 
 KEY = "sk-do-not-show-me"
 BODY = b'{"model":"m","messages":[]}'
@@ -89,7 +89,7 @@ async def running(server, key: str | None = KEY, **spec):
         listeners = await nursery.start(trio.serve_tcp, server.serve, 0)
         port = listeners[0].socket.getsockname()[1]
         base_url = f"http://127.0.0.1:{port}/v1/"
-        async with open_client(ssl_context()) as client:
+        async with open_client(tls(base_url)) as client:
             yield Provider(client, base_url, ProviderSpec(model="m", **spec), key)
         nursery.cancel_scope.cancel()
 
@@ -192,7 +192,7 @@ async def test_a_refused_connection_was_not_billed():
     with trio.socket.socket() as unused:
         await unused.bind(("127.0.0.1", 0))
         base_url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        async with open_client(ssl_context()) as client:
+        async with open_client(tls(base_url)) as client:
             error = await failing(Provider(client, base_url, ProviderSpec(model="m"), KEY))
     assert (error.kind, error.billed, error.permanent) == ("connection", False, False)
 

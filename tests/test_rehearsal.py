@@ -15,10 +15,10 @@ def open_files():
 before = open_files()
 if sys.argv[1] == "no room":
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-rehearse()
+endings = rehearse()
 assert open_files() == before, open_files()
 assert threading.active_count() == 1
-print("rehearsed")
+print(*endings)
 """
 
 
@@ -36,11 +36,18 @@ def rehearsed(how: str, tmp_path: Path) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_rehearsal_leaves_nothing_behind(tmp_path: Path):
+def test_a_rehearsal_ends_well_and_leaves_nothing_behind(tmp_path: Path):
     """No file, no open descriptor, no thread: a fork would inherit them."""
-    assert rehearsed("well", tmp_path) == "rehearsed\n"
+    assert rehearsed("well", tmp_path) == "interrupted completed completed completed completed\n"
 
 
 def test_a_machine_without_room_only_starts_cold(tmp_path: Path):
     """Where no file can be written there is no rehearsal, and no error either."""
-    assert rehearsed("no room", tmp_path) == "rehearsed\n"
+    assert rehearsed("no room", tmp_path) == "\n"
+
+
+def test_a_folder_that_no_configuration_could_name_only_makes_it_start_cold(tmp_path: Path):
+    """Names that are no UTF-8 are in no frame, and so in no rehearsal."""
+    odd = tmp_path / os.fsdecode(b"\xff")
+    odd.mkdir()
+    assert rehearsed("well", odd) == "\n"

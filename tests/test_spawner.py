@@ -198,6 +198,15 @@ async def test_spawn_settles_the_process_before_its_main(
     assert {name: first[name] for name in expected} == expected
 
 
+async def test_the_zygote_itself_is_not_offered_to_the_killer(log_fd: int) -> None:
+    """When memory is short its actors go first: without it they would all go."""
+    async with spawning("zygote") as spawner:
+        process = await spawner.spawn("spawn_mains:hello", "hello", log_fd)
+        assert oom_score(zygote_pid(spawner)) == oom_score()
+        assert oom_score(process.pid) > oom_score()
+        await process.channel.aclose()
+
+
 @pytest.mark.parametrize("kind", BOTH)
 async def test_output_goes_to_the_log(kind: str, log: Path, log_fd: int) -> None:
     """What a main prints is in its log once and whole, though it leaves without finalizers."""

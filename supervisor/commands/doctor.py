@@ -15,7 +15,7 @@ from actors.confinement import missing
 from actors.provider import open_client
 from actors.provider_error import map_transport
 from actors.tokens import TokenizerError, count_text
-from actors.warm import ssl_context
+from actors.warm import TlsError, tls
 from actors.workspace import kernel_resolves
 from supervisor import output
 from supervisor.code_check import check_code
@@ -266,8 +266,10 @@ async def _ask(base_url: str, key: str | None, models: dict[str, None], section:
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
         with trio.fail_after(REQUEST_SECONDS):
-            async with open_client(ssl_context()) as client:
+            async with open_client(tls(base_url)) as client:
                 answer = await client.get(f"{base_url}/models", headers=headers)
+    except TlsError as error:
+        raise Problem(str(error)) from None
     except (httpx.HTTPError, trio.TooSlowError) as error:
         slow = isinstance(error, trio.TooSlowError)
         words = "it did not answer in time" if slow else map_transport(error).words
