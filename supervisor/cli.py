@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from actors.version import VERSION
-from supervisor.cli_numbers import amount, amount_or_zero, count, count_or_zero, port
+from supervisor.cli_numbers import amount, amount_or_zero, count, count_or_zero, port, seed
 from supervisor.commands import UsageError
 
 STATE_DIR = ".exeunt"
@@ -242,7 +242,7 @@ def _add_chaos(verb: _Verb) -> None:
     chaos = verb("chaos", "chaos:chaos", "kill a part of a tree, again and again", _CHAOS)
     _config_arguments(chaos)
     chaos.add_argument("--kills", metavar="N", type=count, default=20, help="rounds; default 20")
-    chaos.add_argument("--seed", metavar="S", type=count_or_zero, help="the same plans again")
+    chaos.add_argument("--seed", metavar="S", type=seed, help="the same plans again")
     chaos.add_argument("--recorded", metavar="RUN", help="a real run, whose replies are replayed")
     chaos.add_argument("--plan", metavar="P", dest="plans", action="append", help="this instead")
 

@@ -4,6 +4,8 @@ import argparse
 
 COUNT_MAX = 1_000_000_000
 AMOUNT_MAX = 31_536_000.0
+SEEDS = 1 << 32
+"""How many seeds there are, counted from 0: whatever is drawn can be typed."""
 
 
 def count(text: str) -> int:
@@ -14,6 +16,11 @@ def count(text: str) -> int:
 def count_or_zero(text: str) -> int:
     """A whole number, or none."""
     return _whole(text, 0, COUNT_MAX)
+
+
+def seed(text: str) -> int:
+    """A seed of chance."""
+    return _whole(text, 0, SEEDS - 1)
 
 
 def port(text: str) -> int:

@@ -1,15 +1,18 @@
 """``exeunt chaos``: its plans, its report, and a session as users hold one."""
 
 import random
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from actors.messages import Nature
 from actors.testing.chaos import Chaos, ChaosFailed
-from actors.testing.chaos_report import Failure
+from actors.testing.chaos_report import ChaosReport, Failure
 from supervisor.chaos.ended import Ended
 from supervisor.chaos.findings import findings
 from supervisor.chaos.plan import (
@@ -25,11 +28,22 @@ from supervisor.chaos.plan import (
 from supervisor.chaos.round import Round
 from supervisor.chaos.session import Session
 from supervisor.cli import main
+from supervisor.cli import parse as arguments
+from supervisor.cli_numbers import SEEDS
 from supervisor.commands import UsageError
 from supervisor.commands.chaos import _check_completes
 
 CONFIGS = Path(__file__).parent.parent / "configs"
+CONFIG = "my agents.toml"
 BOUNDARIES = [Boundary("root", "turn", n) for n in (1, 2, 3)] + [Boundary("2.0", "bytes", 700)]
+
+
+def report_of(rounds: list[Round], seed: int = 1) -> ChaosReport:
+    """What a session over nothing in particular reports of these rounds."""
+    ended = Ended(status="completed", output="done", error=None, workspace={}, runs=("root",))
+    session = SimpleNamespace(reference=ended, boundaries=BOUNDARIES, varying={})
+    command = ["exeunt", "chaos", CONFIG]
+    return findings(cast(Session, session), rounds, command=command, seed=seed, seconds=1.0)
 
 
 def test_a_plan_is_read_back_as_it_was_written() -> None:
@@ -83,6 +97,34 @@ def test_a_text_that_is_no_plan_is_refused(text: str) -> None:
     """In words that show one."""
     with pytest.raises(PlanError, match="one looks like kill/supervisor/root/turn"):
         parse(text)
+
+
+strikes = st.builds(
+    Strike,
+    st.sampled_from(["kill", "freeze", "freeze-kill"]),
+    st.sampled_from(VICTIMS),
+    st.sampled_from(BOUNDARIES),
+    st.integers(0, 999_999).map(lambda hundredths: hundredths / 100),
+)
+
+
+@given(st.integers(0, SEEDS - 1), st.lists(strikes, min_size=1, max_size=3))
+def test_every_command_that_is_printed_can_be_typed(seed: int, struck: list[Strike]) -> None:
+    """Whatever seed was drawn, and whatever plan was accepted: it asks for just this again."""
+    plan = Plan(tuple(struck))
+    (failure,) = report_of([Round(plan=str(plan), struck=1, failure="I7: words")], seed).failures
+    typed = arguments(shlex.split(failure.replay)[1:])
+    assert (typed.config, typed.seed) == (CONFIG, seed)
+    assert [parse(one) for one in typed.plans] == [plan]
+
+
+def test_a_seed_beyond_those_that_are_drawn_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In words, whether it is typed or stands in the environment."""
+    with pytest.raises(UsageError, match=f"whole number from 0 to {SEEDS - 1}"):
+        arguments(["chaos", CONFIG, "--seed", str(SEEDS)])
+    monkeypatch.setenv("EXEUNT_SEED", "-1x")
+    with pytest.raises(ChaosFailed, match="EXEUNT_SEED is '-1x'; set it to a whole number"):
+        Chaos()(CONFIG)
 
 
 def test_a_strike_is_written_with_everything_that_it_is() -> None:
@@ -156,13 +198,10 @@ def test_a_tree_that_fails_by_itself_is_not_struck() -> None:
 
 def test_a_broken_round_tells_how_to_see_it_again() -> None:
     """The words, the plan, and the command that performs just this plan."""
-    ended = Ended(status="completed", output="done", error=None, workspace={}, runs=("root",))
-    session = SimpleNamespace(reference=ended, boundaries=BOUNDARIES, varying={})
     plan = "kill/tree/root/turn/1/0"
     broken = Round(plan=plan, struck=1, failure="I7: billed 3, recorded 2 and possibly 0")
     kept = Round(plan=plan, struck=1, doubts=("pay",), natures={"pay": Nature.WRITE})
-    command = ["exeunt", "chaos", "my agents.toml"]
-    report = findings(cast(Session, session), [broken, kept], command=command, seed=9, seconds=1.0)
+    report = report_of([broken, kept], 9)
     assert not report.ok
     replay = f"exeunt chaos 'my agents.toml' --seed 9 --plan {plan}"
     assert report.failures == (Failure(plan, broken.failure, replay),)

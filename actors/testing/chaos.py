@@ -59,7 +59,10 @@ class Chaos:
             subprocess.TimeoutExpired: it took longer.
         """
         if seed is None and os.environ.get(SEED_VARIABLE):
-            seed = int(os.environ[SEED_VARIABLE])
+            given = os.environ[SEED_VARIABLE]
+            if not (given.isascii() and given.isdigit()):
+                raise ChaosFailed(f"{SEED_VARIABLE} is {given!r}; set it to a whole number")
+            seed = int(given)
         # By name: the supervisor stands above this package, and a process needs no import.
         command = [sys.executable, "-P", "-m", "supervisor", "chaos", os.fspath(config), "--json"]
         command += [f"--kills={kills}"]

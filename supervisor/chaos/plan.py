@@ -44,7 +44,7 @@ DELAY_MS_MAX = 20.0
 _STRIKE = re.compile(
     r"(?P<action>kill|freeze|freeze-kill)/(?P<victims>[a-z]+(\+[a-z]+)*)"
     r"/(?P<run>root|\d+\.\d+(\.\d+\.\d+)*)/(?P<event>[a-z_]+)/(?P<number>\d{1,9})"
-    r"/(?P<delay>\d{1,5}(\.\d{1,3})?)"
+    r"/(?P<delay>\d{1,4}(\.\d{1,2})?)"
 )
 _LURE = re.compile(r"(?P<when>repeat|behind)/(?P<tool>[a-zA-Z0-9_-]{1,64})")
 

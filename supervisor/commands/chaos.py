@@ -19,6 +19,7 @@ from supervisor.chaos.ready import marked, restart_marked
 from supervisor.chaos.recorded import record
 from supervisor.chaos.round import Round
 from supervisor.chaos.session import NoReference, Session, open_session
+from supervisor.cli_numbers import SEEDS
 from supervisor.commands import UsageError
 from supervisor.commands.run import check_environment
 from supervisor.config import load_config
@@ -42,7 +43,7 @@ def chaos(args: argparse.Namespace) -> int:
     config = load_config(args.config, args.sets, task)
     config.run_spec()
     chosen = _chosen(args.plans or ())
-    seed: int = secrets.randbelow(1 << 32) if args.seed is None else args.seed
+    seed: int = secrets.randbelow(SEEDS) if args.seed is None else args.seed
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="exeunt-chaos-") as folder:
         try:
