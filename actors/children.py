@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 import trio
 
-from actors.child_report import ChildReport, read_child
+from actors.child_report import ChildReport, child_dir, read_child
 from actors.journal import JournalError
 from actors.messages import Nature
 from actors.outcome import Status
@@ -108,7 +108,7 @@ class Children:
         Of a journal that cannot be read nobody knows more than that ``reserve_nusd`` may be spent.
         """
         try:
-            return read_child(self._run_dir.parent / f"{self._run_dir.name}.{ref}", refused)
+            return read_child(child_dir(self._run_dir, ref), refused)
         except JournalError as error:
             return ChildReport(f"failed: {error}", Status.FAILED, reserve_nusd)
 

@@ -128,6 +128,75 @@ def test_findings_and_outputs_are_bounded(tmp_path: Path):
     assert OUTPUT_MAX / 2 < len(words) <= OUTPUT_MAX + 500
 
 
+def told_of_child(story: Story, ref: str, content: str, status: str) -> None:
+    """A call with a run behind it is answered with that run's report."""
+    story.start(ref, Nature.CHILD)
+    outcome = ResultKind.OK if status == "completed" else ResultKind.ERROR
+    story.tell(Finished(ref=ref, outcome=outcome, content=content, child_status=status))
+
+
+def test_findings_are_also_what_children_found_however_they_ended(tmp_path: Path):
+    """An answer as it is, of all else what was found; a child without findings is left out."""
+    story = Story()
+    story.reply(*(call("research", f'{{"at": {number}}}') for number in range(3)))
+    found = "From the child: interrupted after 1 turn (lunch); findings so far:\nlook gave: 7"
+    told_of_child(story, "1.0", f"stopped before it ended: lunch. {found}", "interrupted")
+    told_of_child(story, "1.1", f"failed: no key{NOTHING}", "failed")
+    told_of_child(story, "1.2", "completed: It was 7.", "completed")
+    story.end(Outcome(Status.INTERRUPTED, Cancelled("lunch")))
+    assert report_of(story, tmp_path).words == (
+        "interrupted after 1 turn (lunch); findings so far:\n"
+        "research (interrupted) found: look gave: 7\nresearch gave: completed: It was 7."
+    )
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_no_process_could_tell_is_read_from_the_childs_own_journal(
+    tmp_path: Path, ended: bool
+):
+    """A parent that died over its children is reported with what they had found, at any depth."""
+    for depth, name in enumerate(("r1", "r1.1.0", "r1.1.0.1.0")):
+        story, run_dir = Story(), tmp_path / name
+        run_dir.mkdir()
+        if depth < 2:
+            story.reply(call("research"))
+            story.start("1.0", Nature.CHILD)
+        else:
+            turn(story)
+            if ended:
+                story.end(Outcome(Status.COMPLETED, output="It was 7."))
+        (run_dir / JOURNAL).write_bytes(journal_bytes(story.events))
+    below = "gave: completed: It was 7." if ended else "(without an ending) found: look gave: seen"
+    assert read_child(tmp_path / "r1", "it crashed").words == (
+        "failed: it crashed; findings so far:\n"
+        f"research (without an ending) found: research {below}"
+    )
+
+
+def test_a_child_whose_own_childs_journal_is_damaged_is_still_reported(tmp_path: Path):
+    story = Story()
+    story.reply(call("research"))
+    story.start("1.0", Nature.CHILD)
+    child = tmp_path.parent / f"{tmp_path.name}.1.0"
+    child.mkdir()
+    (child / JOURNAL).write_bytes(b"not a journal")
+    assert report_of(story, tmp_path, "it crashed").words == f"failed: it crashed{NOTHING}"
+
+
+def test_what_many_children_found_is_bounded(tmp_path: Path):
+    """The last ones are told, each in its share."""
+    story = Story()
+    story.reply(*(call("research", f'{{"at": {number}}}') for number in range(64)))
+    for number in range(64):
+        found = f"interrupted after 1 turn (lunch); findings so far:\nit is {number}" + "x" * 5000
+        told_of_child(story, f"1.{number}", found, "interrupted")
+    words = report_of(story, tmp_path, "it crashed").words
+    assert "it is 63x" in words
+    assert "it is 48x" in words
+    assert "it is 47x" not in words
+    assert len(words) < FINDINGS_MAX + 1500
+
+
 def test_what_was_spent_is_of_the_child_and_all_below_it(tmp_path: Path):
     """Grandchildren that have answered with their sums, those under way with their reserves."""
     story = Story()
