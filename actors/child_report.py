@@ -4,6 +4,7 @@ Never empty, and never shaped like a success that it was not. That it comes from
 is data and no instruction, is said by the tool whose result it is.
 """
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -23,6 +24,18 @@ REPORTS_SHOWN = 16
 OUTPUT_MAX = 64 * 1024
 SETTLED = frozenset({Status.COMPLETED, Status.FAILED, Status.MAX_TURNS, Status.MAX_BUDGET})
 """Endings after which a parent has its answer: such a child is not run again."""
+_VARYING = re.compile(
+    r"""
+    \b (?:http|status|code|signal|errno|error) [ :=(]{1,3} \d+ \b   # tells failures apart
+    | (?P<value>
+        (?<![\w]) (?<!['"]:[ ]) (['"`]) [^\s'"`]{1,200} \2 (?!\w)  # but no value of an object
+        | \b id [:=] [ ]? [^\s'",;)]+
+      )
+    | (?P<word> \w+ (?: [.:/+-]+ \w+ )* )
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""What may vary in a reason: all in time linear in its length."""
 
 
 class ChildReport(msgspec.Struct, frozen=True):
@@ -79,6 +92,21 @@ def _words(run_dir: Path, state: State, outcome: Outcome) -> str:
 def reason_of(words: str) -> str:
     """What a report says without the findings, the same for all children that failed alike."""
     return words.partition(FINDINGS)[0].removesuffix(NO_FINDINGS)
+
+
+def kind_of(reason: str) -> str:
+    """A reason without what differs each time: ids, numbers, times, quoted names.
+
+    Two of one kind are the same failure. What tells failures apart stays: an HTTP status, an exit
+    status, a quoted sentence.
+    """
+    return _VARYING.sub(_blanked, reason)
+
+
+def _blanked(found: re.Match[str]) -> str:
+    word = found[0]
+    varies = found["value"] or (found["word"] and any(one.isdigit() for one in word))
+    return "#" if varies else word
 
 
 def _turns(state: State) -> str:

@@ -1,6 +1,6 @@
 """Whether a run may start another child, and how much of its budget that one may have."""
 
-from actors.child_report import reason_of
+from actors.child_report import kind_of, reason_of
 from actors.outcome import Status
 from actors.state import State
 from actors.tools import Tool
@@ -16,12 +16,12 @@ def no_child(state: State, tool: Tool) -> str | None:
     if reserve_nusd(state, tool, 1) == 0:
         return "not run: the budget has nothing left for a child"
     ended = [call.result for call in state.turns[-1].calls if call.result and call.is_child]
-    reasons = {reason_of(one.content) for one in ended if one.child_status == Status.FAILED}
-    failed = sum(one.child_status == Status.FAILED for one in ended)
-    if failed == len(ended) >= ALIKE_MAX and len(reasons) == 1:
+    reasons = [reason_of(one.content) for one in ended if one.child_status == Status.FAILED]
+    failed = len(reasons)
+    if failed == len(ended) >= ALIKE_MAX and len({kind_of(one) for one in reasons}) == 1:
         return (
             f"not run: the first {failed} calls of {tool.name} in this message failed alike, "
-            f"so the others were not started. {reasons.pop()}"
+            f"so the others were not started. {reasons[0]}"
         )
     return None
 

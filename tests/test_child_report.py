@@ -7,7 +7,14 @@ import pytest
 from golden_runs import journal_bytes
 from story import Story, call
 
-from actors.child_report import FINDINGS_MAX, OUTPUT_MAX, ChildReport, read_child, reason_of
+from actors.child_report import (
+    FINDINGS_MAX,
+    OUTPUT_MAX,
+    ChildReport,
+    kind_of,
+    read_child,
+    reason_of,
+)
 from actors.events import Finished, Started, StopRequested
 from actors.journal import JOURNAL, JournalError
 from actors.messages import Nature, ResultKind
@@ -251,3 +258,54 @@ def test_a_damaged_journal_is_refused(tmp_path: Path):
 def test_a_reason_is_what_is_left_without_the_findings(findings: str):
     """So that children that failed alike are known by it."""
     assert reason_of(f"failed: no key{findings}") == "failed: no key"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("HTTP 500: no (request id req_8f2Ka1)", "HTTP 500: no (request id req_9bQz77)"),
+        ("HTTP 500: no, id: zkQdLm", "HTTP 500: no, id: pWvRty"),
+        ("no room for 0f9e-1b", "no room for 77aa-cd"),
+        (
+            "job 3f2c8a10-9d1e-4c1b-8a55-0c9d5f6e7a81 is gone",
+            "job 00000000-1111-4222-8333-444455556666 is gone",
+        ),
+        ("at 0x7f3a11c0 it broke", "at 0x55d0e9ab it broke"),
+        ("waited 3.5 s of 10", "waited 12 s of 100"),
+        ("at 2026-11-30T10:17:12.5Z it broke", "at 2026-12-01T00:00:00Z it broke"),
+        ("KeyError: 'name'", "KeyError: 'age'"),
+        ("no model `a-b`", "no model `c-d`"),
+        ('no such row "a"', 'no such row "b"'),
+        ("/runs/r1.1.0/actor.log", "/runs/r1.1.17/actor.log"),
+    ],
+)
+def test_failures_are_alike_whatever_differs_each_time(one: str, other: str):
+    """Ids, numbers, times, addresses and quoted names."""
+    assert kind_of(one) == kind_of(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("the provider answered HTTP 401: no", "the provider answered HTTP 503: no"),
+        ("Error code: 401", "Error code: 503"),
+        ("it exited with status 1, 3 times", "it exited with status 2, 3 times"),
+        ("killed by SIGSEGV", "killed by SIGKILL"),
+        ("killed by signal 34", "killed by signal 35"),
+        ("no such file (ENOENT)", "not permitted (EACCES)"),
+        ("KeyError: 'name'", "ValueError: 'name'"),
+        ("refused: 'the quota is used up'", "refused: 'the model is gone'"),
+        ("{'code': 'bad_key'}", "{'code': 'overloaded'}"),
+        ("it couldn't and wasn't", "it couldn't, we weren't"),
+        ("no key", "no model"),
+    ],
+)
+def test_failures_that_differ_in_kind_are_not_alike(one: str, other: str):
+    """Statuses, signals, names of errors, and what is said, quoted or not."""
+    assert kind_of(one) != kind_of(other)
+
+
+@pytest.mark.parametrize("piece", ["a", "a.", "'a", "1", "id:", "status ", '"', "é"])
+def test_the_kind_of_a_long_reason_is_found_soon(piece: str):
+    """Whatever it is made of: a child may say what it wants."""
+    assert len(kind_of(piece * 200_000)) <= 200_000 * len(piece)

@@ -55,7 +55,7 @@ def generations(grove: Grove, depth: int, end: End) -> list[str]:
     tools = {name: f"to_{name}" for name in names[1:]}
     limits = {"lead": {"max_depth": depth}, "middle_1": end.limits}
     for above, below in itertools.pairwise(names):
-        own = NOT_STRICT | limits.get(above, {})
+        own: dict[str, Any] = NOT_STRICT | limits.get(above, {})
         grove.agent(above, fan(1, tools[below]), tools[below], **own)
     grove.agent("leaf", end.leaf, "list_files", "dawdle", **end.leaf_limits)
     grove.behind(**{tool: name for name, tool in tools.items()})

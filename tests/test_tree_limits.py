@@ -95,6 +95,24 @@ async def test_a_fan_out_that_fails_alike_is_cut_short(grove: Grove) -> None:
     assert all(result.endswith(f"were not started. {reason}") for result in results[3:])
 
 
+@pytest.mark.parametrize(("words", "started"), [("row {} of 0x{}f", 3), ("no {0}{0}", 6)])
+@played
+async def test_failures_are_alike_though_a_number_differs(
+    grove: Grove, words: str, started: int
+) -> None:
+    """Each child names another id in its error; words that differ are another error."""
+
+    def child(heard: Conversation) -> Any:
+        number = heard.task.removeprefix("question ")
+        what = number if started == 3 else "abcdef"[int(number)]
+        return Call("forbid", {"words": words.format(what, what)})
+
+    grove.family(6, child, "forbid", lead_children_at_once=1)
+    await grove.run()
+    assert len(grove.runs()) == 1 + started
+    assert grove.results("r1")[0].startswith("failed: forbid: error: PermissionError: ")
+
+
 @played
 async def test_what_is_under_way_when_a_fan_out_is_cut_short_goes_on(grove: Grove) -> None:
     """Side by side more may have started by then; none of them is lost, and no more start."""

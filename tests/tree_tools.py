@@ -39,6 +39,12 @@ async def crash() -> str:
 
 
 @tool(read_only=True)
+async def forbid(words: str) -> str:
+    """Fail with these words, in a way that no message can mend."""
+    raise PermissionError(words)
+
+
+@tool(read_only=True)
 async def forbid_later(context: ToolContext) -> str:
     """Wait until a file called go is there, then fail in a way that no message can mend."""
     while not (context.require_workspace().root / "go").exists():  # noqa: ASYNC110  # no other sign
