@@ -6,6 +6,7 @@ event loop and no locks: it polls its control socket and a SIGCHLD pipe. It is t
 actors' tools, and when its supervisor is gone it sees to it that nothing stays behind.
 """
 
+import contextlib
 import gc
 import importlib
 import os
@@ -66,13 +67,13 @@ class Zygote:
         # Without a handler of Python's no byte is written to the pipe.
         signal.signal(signal.SIGCHLD, _heard)
         signal.set_wakeup_fd(self._wakeup_sender.fileno(), warn_on_full_buffer=False)
-        self.send(Ready(time.process_time()))
         poller = select.poll()
         poller.register(self._wakeup, select.POLLIN)
         poller.register(self._control, select.POLLIN)
         leisure = heap.collapse()
         patience: int | None = LEISURE_MS
         try:
+            self.send(Ready(time.process_time()))
             while True:
                 ready = {fd for fd, _ in poller.poll(patience)}
                 if not ready:
@@ -243,13 +244,18 @@ def main(arguments: Sequence[str]) -> int:
         warm_up(arguments[1:])
     except Exception as error:
         traceback.print_exc()
-        zygote.send(Unfit(f"{type(error).__name__}: {error}"[:1000], preload=True))
-        return 1
+        return _unfit(zygote, f"{type(error).__name__}: {error}"[:1000], preload=True)
     if words := self_check():
-        zygote.send(Unfit(words, preload=False))
-        return 1
+        return _unfit(zygote, words, preload=False)
     zygote.serve()
     return 0
+
+
+def _unfit(zygote: Zygote, words: str, *, preload: bool) -> int:
+    # A supervisor that is gone needs no answer.
+    with contextlib.suppress(ConnectionError):
+        zygote.send(Unfit(words, preload=preload))
+    return 1
 
 
 if __name__ == "__main__":

@@ -179,10 +179,21 @@ def test_an_actor_survives_garbage_in_its_environment() -> None:
 
 
 def test_a_sweep_spares_what_is_not_the_actors() -> None:
-    """Children without the marker, or with another's, live on."""
-    tool, other, stranger = (
-        subprocess.Popen(["sleep", "600"], env={**os.environ, **marker}, start_new_session=True)
-        for marker in ({custodian.MARKER: "999999"}, {custodian.MARKER: "999998"}, {})
+    """Children without the marker, with another's, or with it in their arguments live on."""
+    mark = f"{custodian.MARKER}=999999"
+    tool, other, stranger, reader = (
+        subprocess.Popen(
+            ["sh", "-c", "read line", "sh", *arguments],
+            stdin=subprocess.PIPE,
+            env={**os.environ, **marker},
+            start_new_session=True,
+        )
+        for marker, arguments in (
+            ({custodian.MARKER: "999999"}, []),
+            ({custodian.MARKER: "999998"}, []),
+            ({}, []),
+            ({}, [mark]),
+        )
     )
     try:
         assert custodian.sweep([999999]) == {999999: 1}
@@ -190,11 +201,12 @@ def test_a_sweep_spares_what_is_not_the_actors() -> None:
             os.kill(tool.pid, 0)
         assert other.poll() is None
         assert stranger.poll() is None
+        assert reader.poll() is None
         assert custodian.sweep([999998], spare={other.pid}) == {999998: 0}
     finally:
-        for process in (tool, other, stranger):
+        for process in (tool, other, stranger, reader):
             process.kill()
-            process.wait()
+            process.communicate()
 
 
 def test_a_sweep_reaches_the_last_grandchild() -> None:
@@ -221,3 +233,17 @@ def test_roles_are_words_or_paths() -> None:
     assert main_path("some.module:function") == "some.module:function"
     with pytest.raises(ValueError, match="unknown role 'actr'; known roles: actor, provider"):
         main_path("actr")
+
+
+@pytest.mark.parametrize(
+    ("preload", "status"), [("json", 0), ("no_such_module", 1)], ids=["fit", "unfit"]
+)
+def test_a_supervisor_that_is_gone_before_the_zygote_is_ready_hears_nothing(
+    preload: str, status: int
+) -> None:
+    """It leaves at once, and no traceback stands on the terminal that the two shared."""
+    with zygote(preload) as (control, process):
+        control.end.close()
+        assert process.wait(LIMIT_SECONDS) == status
+        assert process.stderr is not None
+        assert b"BrokenPipe" not in process.stderr.read()
