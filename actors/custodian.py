@@ -2,14 +2,20 @@
 
 An orphan is adopted by the nearest subreaper above it, so the custodian looks only among its own
 children. It works after the actor is dead (before that its tools are not ours) and in rounds,
-because each kill may hand us the children of the killed. A tool that has both left the actor's
-session and cleaned its environment escapes; only a cgroup would hold it.
+because each kill may hand us the children of the killed.
+
+A fork without an exec has the actor's memory, the key in it included, and as little as the actor
+does it show its environment to anybody but root. Its command line everybody may read, so the
+marker stands there as well. A tool that has left the actor's session escapes when it was started
+with a cleaned environment, or as a fork has written over both markers in its memory; only a cgroup
+would hold it.
 """
 
 import contextlib
 import ctypes
 import functools
 import os
+import re
 import select
 import signal
 import time
@@ -22,26 +28,35 @@ MARKER = "EXEUNT_ACTOR"
 BLANK = "0" * 10
 """What a spawner puts into the marker's place, for ``mark`` to write over."""
 
+BLANK_ARGUMENTS = ("-X", f"{MARKER}={BLANK}")
+"""The same for the command line of an interpreter, which passes over an option it does not know."""
+
 SWEEP_SECONDS = 2.0
 """Longest time a sweep takes; what still breeds after it is left."""
 
 EXEC_SECONDS = 0.25
-"""How long a process that shows no environment at all is taken to be in the middle of an exec."""
+"""How long a process that shows nothing at all is taken to be in the middle of an exec."""
 
 _PROC = Path("/proc")
 
 
 @functools.cache
-def find_marker() -> int:
-    """Where a spawner's ``BLANK`` stands in this process's memory; 0 without one.
+def find_marker() -> tuple[int, ...]:
+    """Where a spawner's ``BLANK`` stands in the memory that /proc shows of us; empty without one.
 
-    Forks have it at the same place, so their zygote asks once for all of them.
+    Forks have it at the same places, so their zygote asks once for all of them.
     """
-    if os.environ.get(MARKER) != BLANK:
-        return 0
-    getenv = ctypes.CDLL(None).getenv
-    getenv.argtypes, getenv.restype = [ctypes.c_char_p], ctypes.c_void_p
-    return getenv(MARKER.encode())
+    try:
+        fields = (_PROC / "self/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ()
+    # The command line begins at the one, the environment comes right behind it and ends at the
+    # other: proc(5) has them as the fields 48 and 51, and what is left here begins with the third.
+    start, end = int(fields[45]), int(fields[48])
+    blanks = re.finditer(
+        rf"(?<=\0){MARKER}=({BLANK})(?=\0)".encode(), ctypes.string_at(start, end - start)
+    )
+    return tuple(start + blank.start(1) for blank in blanks)
 
 
 def mark() -> None:
@@ -51,7 +66,7 @@ def mark() -> None:
     of this process too, which have not exec'ed yet or never will.
     """
     value = f"{os.getpid():0{len(BLANK)}}"
-    if place := find_marker():
+    for place in find_marker():
         ctypes.memmove(place, value.encode(), len(BLANK))
     os.environ[MARKER] = value
 
@@ -75,11 +90,11 @@ def sweep(owners: Collection[int], spare: Container[int] = ()) -> dict[int, int]
     lost: set[int] = set()
     while (passed := time.monotonic() - started) < SWEEP_SECONDS:
         candidates = [pid for pid in children() if pid not in spare and pid not in lost]
-        environments = {pid: _environment(pid) for pid in candidates}
+        shown = {pid: _shown(pid) for pid in candidates}
         owned = {
             pid: owner
-            for pid, environment in environments.items()
-            if (owner := _owner(pid, environment, counts)) is not None
+            for pid, words in shown.items()
+            if (owner := _owner(pid, words, counts)) is not None
         }
         for pid, owner in owned.items():
             # Our own unreaped child: its pid cannot belong to anybody else.
@@ -91,25 +106,29 @@ def sweep(owners: Collection[int], spare: Container[int] = ()) -> dict[int, int]
             _reap(pid, SWEEP_SECONDS - passed)
         if not owned:
             if passed > EXEC_SECONDS or not any(
-                environment == b"" and _alive(pid) for pid, environment in environments.items()
+                words == b"" and _alive(pid) for pid, words in shown.items()
             ):
                 break
             select.select([], [], [], 0.001)
     return counts
 
 
-def _environment(pid: int) -> bytes | None:
-    """A process's environment: empty in the middle of an exec, None when it is not ours to see."""
-    try:
-        return (_PROC / str(pid) / "environ").read_bytes()
-    except OSError:
-        return None
+def _shown(pid: int) -> bytes | None:
+    """A process's environment, or its command line where that is not ours to see.
+
+    Empty in the middle of an exec, None when the process is gone.
+    """
+    # In this order: anybody may be started with our marker among its arguments.
+    for name in ("environ", "cmdline"):
+        with contextlib.suppress(OSError):
+            return (_PROC / str(pid) / name).read_bytes()
+    return None
 
 
-def _owner(pid: int, environment: bytes | None, owners: Container[int]) -> int | None:
+def _owner(pid: int, words: bytes | None, owners: Container[int]) -> int | None:
     """Which of these actors a process works for, if any."""
     prefix = f"{MARKER}=".encode()
-    for entry in (environment or b"").split(b"\0"):
+    for entry in (words or b"").split(b"\0"):
         value = entry.removeprefix(prefix)
         if value != entry and value.isdigit() and int(value) in owners:
             return int(value)

@@ -71,7 +71,7 @@ def _start(role: str, name: str, channel_fd: int, log_fd: int, env: Mapping[str,
     # The order matters: a source may be overwritten only after its last use.
     pid = os.posix_spawn(
         sys.executable,
-        [sys.executable, "-P", "-m", "actors", role, name],
+        [sys.executable, "-P", *custodian.BLANK_ARGUMENTS, "-m", "actors", role, name],
         env,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

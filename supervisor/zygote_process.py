@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from actors import custodian
 from supervisor.pidfd import Pidfd
 
 
@@ -35,8 +36,9 @@ def start_zygote(
     """Start a zygote that serves ``control_fd``; raises OSError."""
     # Popen and not trio.open_process: that forks from a worker thread. A session of its own keeps
     # the terminal's signals away before the zygote can ignore them.
+    python = [sys.executable, "-P", *custodian.BLANK_ARGUMENTS]
     popen = subprocess.Popen(
-        [sys.executable, "-P", "-m", "actors.zygote", str(control_fd), *preload],
+        [*python, "-m", "actors.zygote", str(control_fd), *preload],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         pass_fds=[control_fd],

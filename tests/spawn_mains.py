@@ -1,6 +1,7 @@
 """Mains for processes that the spawner tests start: each takes its channel's descriptor."""
 
 import contextlib
+import ctypes
 import gc
 import json
 import os
@@ -11,6 +12,9 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+
+from actors import prctl
 
 
 def _channel(fd: int) -> socket.socket:
@@ -103,16 +107,56 @@ def with_tools(fd: int) -> int:
 
 def with_fork(fd: int) -> int:
     """Leave a child behind that was forked and never exec'ed, in a session of its own."""
+    return _with_child(fd, os.fork)
+
+
+def with_c_fork(fd: int) -> int:
+    """The same by the system's own fork, as an extension would, past what Python does at forks."""
+    return _with_child(fd, ctypes.PyDLL(None).fork)
+
+
+def with_renamed_fork(fd: int) -> int:
+    """The same with a name of its own."""
+
+    def fork() -> int:
+        pid = os.fork()
+        if pid == 0:
+            prctl.rename("somebody")
+        return pid
+
+    return _with_child(fd, fork)
+
+
+def with_daemon(fd: int) -> int:
+    """The same by a fork whose own parent is gone, and stay until the end of input."""
+
+    def fork() -> int:
+        left, came = os.pipe()
+        if between := os.fork():
+            os.waitpid(between, 0)
+            return int(os.read(left, 20))
+        if pid := os.fork():
+            os.write(came, str(pid).encode())
+            os._exit(0)
+        return 0
+
+    return _with_child(fd, fork, stay=True)
+
+
+def _with_child(fd: int, fork: Callable[[], int], *, stay: bool = False) -> int:
     left, came = os.pipe()
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         os.setsid()
-        os.close(came)
+        os.close(fd)
+        os.write(came, b"!")
         signal.pause()
         os._exit(0)
-    os.close(came)
     os.read(left, 1)
-    _channel(fd).sendall(json.dumps([pid]).encode())
+    channel = _channel(fd)
+    channel.sendall(json.dumps([pid]).encode())
+    if stay:
+        _until_eof(channel)
     return 0
 
 
@@ -136,6 +180,12 @@ def wedged(fd: int) -> int:
 def start_thread() -> int:
     """A preload that leaves a thread running."""
     threading.Thread(target=threading.Event().wait, daemon=True).start()
+    return 0
+
+
+def allow_dumps() -> int:
+    """A preload after which an ordinary user can look into the zygote."""
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE
     return 0
 
 

@@ -235,9 +235,14 @@ async def test_tools_that_outlive_their_actor_are_swept(kind: str, end: str, log
 
 
 @pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize("role", ["with_fork", "with_clean_tool"])
+@pytest.mark.parametrize(
+    "role", ["with_fork", "with_c_fork", "with_renamed_fork", "with_daemon", "with_clean_tool"]
+)
 async def test_leftovers_without_a_marked_exec_are_swept(kind: str, role: str, log_fd: int) -> None:
-    """A fork in its own session is found by its memory, a cleaned environment by the session."""
+    """A fork in its own session is found by its memory, a cleaned environment by the session.
+
+    By root and by any other user, whom the kernel shows less of it.
+    """
     async with spawning(kind) as spawner:
         process = await spawner.spawn(f"spawn_mains:{role}", "leaves", log_fd)
         [pid] = await pids_said(process)
@@ -245,6 +250,23 @@ async def test_leftovers_without_a_marked_exec_are_swept(kind: str, role: str, l
         assert (await process.wait()).swept == 1
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+async def test_the_fork_of_an_actor_at_work_is_spared(kind: str, log_fd: int) -> None:
+    """The end of one actor is no end of another's tools, which it cannot tell by their parent."""
+    async with spawning(kind) as spawner:
+        first, second = [
+            await spawner.spawn("spawn_mains:with_daemon", name, log_fd) for name in ("one", "two")
+        ]
+        [ended], [spared] = [await pids_said(process) for process in (first, second)]
+        await first.channel.aclose()
+        assert (await first.wait()).swept == 1
+        with pytest.raises(ProcessLookupError):
+            os.kill(ended, 0)
+        os.kill(spared, 0)
+        await second.channel.aclose()
+        assert (await second.wait()).swept == 1
 
 
 @pytest.mark.parametrize("kind", BOTH)
@@ -445,7 +467,7 @@ async def test_the_zygote_ignores_the_terminals_signals(log_fd: int) -> None:
 
 async def test_a_zygote_without_free_descriptors_says_so(log_fd: int) -> None:
     """The zygote's own limits come back as the spawn's error."""
-    async with spawning("zygote") as spawner:
+    async with spawning("zygote", ("spawn_mains", "spawn_mains:allow_dumps")) as spawner:
         zygote = zygote_pid(spawner)
         soft, hard = resource.prlimit(zygote, resource.RLIMIT_NOFILE)
         # No room for the channel, for the log, for the pidfd.
