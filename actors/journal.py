@@ -55,7 +55,7 @@ class Journal:
         The directory must exist. The next append must be ``run.opened`` of epoch ``epoch + 1``.
         With ``cut_damage`` all from the first unsound byte on is cut, as a person has said.
         """
-        lock_fd = _take_lock(run_dir, fs)
+        lock_fd = take_lock(run_dir, fs)
         try:
             journal = cls(run_dir / JOURNAL, fs, lock_fd)
             journal._read(run_dir, cut_damage)
@@ -245,7 +245,8 @@ def _newer(path: Path, detail: str) -> NewerSchema:
     )
 
 
-def _take_lock(run_dir: Path, fs: Fs) -> int:
+def take_lock(run_dir: Path, fs: Fs = REAL) -> int:
+    """Hold a run until the descriptor that is returned is closed; raises Held, DiskFailed."""
     path = run_dir / LOCK
     try:
         fd = fs.open(path, os.O_RDWR | os.O_CREAT)

@@ -1,22 +1,39 @@
 """A parent's journal that is cut behind damage: its tree goes on, with no child mistaken."""
 
+import contextlib
 import functools
+import os
 from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from grove import Grove, ask
 
 from actors import frame
 from actors.events import Replied
-from actors.journal import JOURNAL
+from actors.journal import JOURNAL, take_lock
 from actors.testing.scripts import Conversation, Say
 from supervisor.cli import main
+
+
+@contextlib.contextmanager
+def holding(run_dir: Path) -> Generator[None, None, None]:
+    """Hold a run, as an actor does that its supervisor's death has left behind."""
+    lock = take_lock(run_dir)
+    try:
+        yield
+    finally:
+        os.close(lock)
 
 
 def test_a_tree_goes_on_after_a_repair_and_no_child_answers_another_call(
     grove: Grove, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is asked anew may be another question, so the child of the cut call is put aside."""
+    """What is asked anew may be another question, so the child of the cut call is put aside.
+
+    Not while one of both is held: an orphan in its grace would write on where nobody looks.
+    """
     asked = ["first"]
 
     def lead(heard: Conversation):
@@ -48,6 +65,13 @@ def test_a_tree_goes_on_after_a_repair_and_no_child_answers_another_call(
         journal.write_bytes(data)
         asked.append("second")
         state = str(grove.folder / "state")
+        before = journal.read_bytes()
+        for held in ("r1", "r1.2.0"):
+            with holding(grove.supervisor.state_dir.run_dir(held)):
+                assert main(["journal", "repair", "r1", "--yes", "--state-dir", state]) == 2
+            assert f"run {held} is held by process" in capsys.readouterr().err
+            assert journal.read_bytes() == before
+            assert grove.runs() == ["r1", "r1.1.0", "r1.2.0"]
         assert main(["journal", "repair", "r1", "--yes", "--state-dir", state]) == 0
         aside = list((journal.parent / "torn").glob("*.runs/r1.2.0"))
         assert len(aside) == 1

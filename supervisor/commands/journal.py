@@ -1,10 +1,12 @@
 """``exeunt journal repair``: cuts a damaged journal at its first unsound byte, when told to."""
 
 import argparse
+import contextlib
+import os
 from pathlib import Path
 
 from actors.damage import Damage, damage_of
-from actors.journal import JOURNAL, TORN, Corrupt, Journal, disk_failed
+from actors.journal import JOURNAL, TORN, Corrupt, Journal, disk_failed, take_lock
 from actors.money import usd
 from actors.outcome import root_of
 from supervisor import output
@@ -28,7 +30,11 @@ def journal(args: argparse.Namespace) -> int:
         damage = _damage(state_dir, run_id)
         strangers = _strangers(state_dir, run_id, damage) if damage else []
         if damage and args.yes:
-            _put_aside(state_dir, run_dir / _aside(damage, ".runs"), strangers)
+            with contextlib.ExitStack() as held:
+                # An orphan of a supervisor that died may still write, as long as its grace lasts.
+                for name in (run_id, *strangers):
+                    held.callback(os.close, take_lock(state_dir.run_dir(name)))
+                _put_aside(state_dir, run_dir / _aside(damage, ".runs"), strangers)
             Journal.open(run_dir, cut_damage=True).close()
     repaired = bool(damage and args.yes)
     if args.json:
