@@ -27,7 +27,7 @@ from actors.testing.scripts import Call, Say
 from actors.wire import Ended, FromActor, Hello, Leaving, Refused, StartChild, encode
 from supervisor import burial
 from supervisor import child as child_module
-from supervisor.child import Child
+from supervisor.child import STILLBORN_MAX, Child
 from supervisor.spawned import Exit, SpawnError
 from supervisor.spawner import open_spawner
 
@@ -492,6 +492,18 @@ async def test_what_is_held_for_a_moment_is_tried_again(
     child = await run_fakes(world, FakeProcess(HELD), FakeProcess(ENDED), why="resume")
     assert child.refused
     assert child.refused.kind == "held"
+
+
+async def test_no_room_for_the_record_of_a_failure_is_told_as_no_room(world: World) -> None:
+    """A tree pauses for that, and would go on without this child for anything else."""
+    full = FakeProcess(encode(Refused("disk_full", "disk full; make room")))
+    child = await run_fakes(world, *(FakeProcess(b"") for _ in range(STILLBORN_MAX)), full)
+    assert child.refused == Refused("disk_full", "disk full; make room")
+    other = FakeProcess(encode(Refused("disk", "an I/O error")))
+    child = await run_fakes(world, *(FakeProcess(b"") for _ in range(STILLBORN_MAX)), other)
+    assert child.refused
+    assert child.refused.kind == "crashed"
+    assert "before it had opened the run" in child.refused.words
 
 
 async def test_what_is_held_for_long_is_given_up(
