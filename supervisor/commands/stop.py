@@ -9,11 +9,13 @@ from actors.outcome import root_of
 from actors.text import clean
 from supervisor import output
 from supervisor.commands import UsageError
+from supervisor.late_stop import record_stop
 from supervisor.report import tree_report
 from supervisor.standing import Standing, standing_of, tree_ids
 from supervisor.state_dir import StateDir
 from supervisor.stop_socket import StopRequest, ask
 from supervisor.terminal import Style
+from supervisor.tree import is_settled
 from supervisor.words import Commands, ending, next_steps
 
 REASON = "cancelled: exeunt stop"
@@ -36,6 +38,8 @@ def stop(args: argparse.Namespace) -> int:
     if asked:
         grace = state_dir.config(run_id).supervision.stop_grace_s
         found = trio.run(_ended, state_dir, run_id, 2 * grace + EXTRA_SECONDS)
+    elif run_id != root_of(run_id) and trio.run(record_stop, state_dir, request):
+        asked, found = True, standing_of(state_dir, run_id)
     left = _held(state_dir, run_id) if asked and found.ended else None
     if found.error:
         asked_words = f"{run_id} was asked to stop, and its ending cannot be read: "
@@ -50,7 +54,7 @@ def stop(args: argparse.Namespace) -> int:
         style = Style(sys.stderr)
         told = tree_report(state_dir, run_id)
         if not asked:
-            output.note(f"{run_id} had ended before")
+            output.note(_before(found, commands))
         output.write_note(sys.stderr, ending(told, style))
         output.write_note(sys.stderr, next_steps(told, commands))
         return 0
@@ -79,6 +83,14 @@ def _held(state_dir: StateDir, run_id: str) -> int | None:
     return next((pid for pid in holders if pid is not None), None)
 
 
+def _before(found: Standing, commands: Commands) -> str:
+    """What to say of a run that was not under way: only an ending that stays is one."""
+    if is_settled(found.state):
+        return f"{found.run_id} had ended before"
+    hint = commands.line("resume", root_of(found.run_id))
+    return f"nothing of {found.run_id} runs, and nothing goes on unless somebody types: {hint}"
+
+
 def _unstopped(found: Standing, commands: Commands, asked: bool) -> str:
     match found.status:
         case "running" if asked:
@@ -91,5 +103,4 @@ def _unstopped(found: Standing, commands: Commands, asked: bool) -> str:
                 f"End it with: kill {found.pid}"
             )
         case _:
-            hint = commands.line("resume", found.run_id)
-            return f"{found.run_id} is not running ({found.status}). Go on with it: {hint}"
+            return f"{found.run_id} is not running ({found.status}): {_before(found, commands)}"
