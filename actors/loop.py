@@ -175,6 +175,7 @@ def _ask(state: State, rules: Rules, input_tokens: int) -> Ask | Finish:
                 usd(state.head.cost_nusd),
                 usd(state.head.maybe_nusd),
                 usd(needed or prices.worst(input_tokens, max_output)),
+                usd(state.head.children_nusd),
             )
             return Finish(Outcome(Status.MAX_BUDGET, budget))
     last = state.ask_failures[-1].retry_at if state.ask_failures else 0.0

@@ -80,6 +80,8 @@ class MaxBudget(msgspec.Struct, frozen=True, tag_field="type", tag="max_budget")
     spent_usd: float
     possibly_spent_usd: float
     next_turn_usd: float
+    children_usd: float = 0.0
+    """Spent and possibly spent by the runs below; what stands above is the run's own."""
 
 
 ORPHANED = "orphaned"
@@ -115,10 +117,11 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
             case MaxTurns(max_turns=cap):
                 return f"the cap of {cap} turns is reached"
             case MaxBudget() as m:
+                below = f"${m.children_usd:.6f} by the runs below, " if m.children_usd else ""
                 return (
                     f"the budget of ${m.max_budget_usd:.6f} does not cover another turn: "
                     f"${m.spent_usd:.6f} spent, ${m.possibly_spent_usd:.6f} possibly spent, "
-                    f"the next turn may cost ${m.next_turn_usd:.6f}"
+                    f"{below}the next turn may cost ${m.next_turn_usd:.6f}"
                 )
             case Cancelled(reason=reason):
                 return reason

@@ -176,7 +176,8 @@ def _steps(report: Report, commands: Commands) -> list[tuple[str, str]]:
             cap = str(2 * interruption["max_turns"])
             return [(commands.line("resume", run_id, "--max-turns", cap), "")]
         case "max_budget", _:
-            spent = interruption["spent_usd"] + interruption["possibly_spent_usd"]
+            own = interruption["spent_usd"] + interruption["possibly_spent_usd"]
+            spent = own + interruption["children_usd"]
             enough = spent + 10 * interruption["next_turn_usd"]
             cap = f"{max(2 * interruption['max_budget_usd'], enough):.2g}"
             return [(commands.line("resume", run_id, "--max-budget-usd", cap), "")]

@@ -131,6 +131,34 @@ def test_a_child_that_has_ended_is_told_nothing_though_its_root_goes_on(
     assert exeunt("tell", "r1.1.1", "hello")[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--max-turns", "1", "r1 has made 1 turn; give --max-turns more than that"),
+        ("--max-budget-usd", "0.001", "r1 has spent $0.00"),
+        ("--deadline-s", "0.000001", "r1 has worked 0."),
+    ],
+)
+def test_a_limit_of_which_all_is_used_is_refused(
+    waiting: Grove, exeunt: Exeunt, option: str, value: str, words: str
+) -> None:
+    """It could raise nothing, and the run would end where it stands; what was used is named."""
+    before = waiting.events("r1", Opened)
+    code, _, told = exeunt("resume", "r1", option, value)
+    assert code == 2
+    assert words in told
+    assert f"give {option} more than that" in told
+    assert waiting.events("r1", Opened) == before
+
+
+def test_what_children_spent_counts_as_spent(waiting: Grove, exeunt: Exeunt) -> None:
+    """A budget is of the whole tree, so more than the root's own turns is in the refusal."""
+    own, whole = waiting.state("r1").head.cost_nusd, waiting.billed_nusd()
+    assert whole > own
+    code, _, told = exeunt("resume", "r1", "--max-budget-usd", str((own + 1) / 1e9))
+    assert (code, f"spent ${whole / 1e9:.6f}, with all below it" in told) == (2, True)
+
+
 def test_ps_shows_the_tree_with_what_each_run_waits_for(waiting: Grove, exeunt: Exeunt) -> None:
     """Children in the order of their calls, and what it all comes to."""
     lines = exeunt("ps", "r1")[1].splitlines()

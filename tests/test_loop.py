@@ -7,6 +7,7 @@ import pytest
 from story import NOW, Story, call, rules
 
 from actors.decision import Ask, Calls, Finish
+from actors.events import Finished
 from actors.loop import OUTPUT_TOKENS_MIN
 from actors.messages import Nature, ResultKind
 from actors.money import Prices, Usage
@@ -317,6 +318,25 @@ def test_what_was_possibly_spent_counts():
     assert isinstance(decision, Finish)
     assert isinstance(decision.outcome.interruption, MaxBudget)
     assert decision.outcome.interruption.possibly_spent_usd == 0.01
+
+
+def test_a_spent_budget_says_where_all_of_it_went():
+    """The run's own, what is not known, and what the runs below spent: the amounts add up."""
+    story = Story(BUDGET, PRICES)
+    story.reply(call("look"), cost_nusd=1_000_000)
+    story.start("1.0", Nature.CHILD)
+    story.tell(Finished(ref="1.0", outcome=ResultKind.OK, content="x", child_nusd=6_500_000))
+    decision = story.decide(input_tokens=500)
+    assert isinstance(decision, Finish)
+    why = decision.outcome.interruption
+    assert isinstance(why, MaxBudget)
+    assert (why.spent_usd, why.possibly_spent_usd, why.children_usd) == (0.001, 0.0, 0.0065)
+    whole = why.spent_usd + why.possibly_spent_usd + why.children_usd + why.next_turn_usd
+    assert whole > why.max_budget_usd
+    assert decision.outcome.reason == (
+        "the budget of $0.010000 does not cover another turn: $0.001000 spent, $0.000000 possibly "
+        "spent, $0.006500 by the runs below, the next turn may cost $0.004072"
+    )
 
 
 def test_three_opens_that_brought_nothing_are_a_crash_loop():

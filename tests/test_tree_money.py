@@ -172,6 +172,7 @@ async def test_limits_hold_over_a_resume_until_they_are_raised(grove: Grove) -> 
     assert raised.status == "budget_exceeded"
     assert usd(0.014) < grove.billed_nusd() <= usd(0.02)
     assert raised.interruption["max_budget_usd"] == 0.02
+    assert usd(raised.interruption["children_usd"]) == grove.state("r1").head.children_nusd > 0
     check_sums(grove)
 
 

@@ -23,7 +23,7 @@ from supervisor.standing import standing_of, tree_ids
 from supervisor.state_dir import StateDir, new_run_id
 from supervisor.supervisor import Supervisor, open_supervisor
 from supervisor.terminal import Style, visible
-from supervisor.words import Commands, ending, next_steps
+from supervisor.words import Commands, count, ending, money, next_steps
 
 SIGNALS = {
     signal.SIGINT: "cancelled: ctrl-c",
@@ -81,11 +81,32 @@ def go_on(args: argparse.Namespace, run_id: str, raised: LimitChange | None = No
     if state.outcome and state.outcome.status not in RESUMABLE:
         output.note(f"{run_id} had ended; nothing was done")
         return tell(args, tree_report(state_dir, run_id), Style(sys.stderr))
+    if raised:
+        worked = state.head.active_seconds
+        _refuse_used_up(tree_report(state_dir, run_id), worked, raised)
 
     async def work(tree: Supervisor) -> Report:
         return await tree.resume(run_id, raised)
 
     return perform(args, state_dir, run_id, config, work)
+
+
+def _refuse_used_up(found: Report, worked_seconds: float, raised: LimitChange) -> None:
+    """Raise UsageError for a limit of which the run has used all already: it would do nothing."""
+    spent = found.tree.cost_usd + found.tree.possibly_spent_usd
+    used: list[tuple[float | None, float, str, str]] = [
+        (raised.max_turns, found.turns, f"made {count(found.turns, 'turn')}", "--max-turns"),
+        (
+            raised.max_budget_nusd,
+            nusd(spent),
+            f"spent {money(spent)}, with all below it and what was possibly spent",
+            "--max-budget-usd",
+        ),
+        (raised.deadline_seconds, worked_seconds, f"worked {worked_seconds:.1f} s", "--deadline-s"),
+    ]
+    for limit, so_far, words, option in used:
+        if limit is not None and limit <= so_far:
+            raise UsageError(f"{found.run_id} has {words}; give {option} more than that")
 
 
 def check_environment() -> None:
