@@ -36,6 +36,7 @@ def struck(folder: Path, task: str, *plans: str, kills: int = 6) -> ChaosReport:
             "it is keyed, which promises that one key does the same thing only once",
             "log.txt",
         ),
+        ("enter_again", "it is keyed, which promises", "log.txt"),
         ("count", "it is keyed, which promises", "the answer is 'called 2 times"),
     ],
 )
@@ -62,6 +63,15 @@ def test_a_tool_that_is_not_safe_to_repeat_is_named(
     # The plan alone shows it again.
     again = struck(tmp_path, f"{tool} {HONEST}", failure.plan)
     assert [one.words for one in again.failures] == [failure.words]
+
+
+@pytest.mark.chaos
+def test_a_record_under_its_key_is_the_same_in_every_round(tmp_path: Path) -> None:
+    """The usual keyed tool: its files bear the key, its answer the path, and all is compared."""
+    report = struck(tmp_path, "enter")
+    assert report.ok, report
+    assert report.repeatable, report.varying
+    assert (report.untried, report.unsafe_tools) == ((), ())
 
 
 @pytest.mark.chaos

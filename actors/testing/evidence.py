@@ -54,10 +54,11 @@ def read_effects(path: Path) -> list[Effect]:
 
 
 class Bills:
-    """The provider's ledger, which may grow while it is read."""
+    """The provider's ledger, which may grow while it is read; of one world where that is named."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, world: str = "") -> None:
         self._path = path
+        self._prefix = f"{world}/" if world else ""
         self._offset = 0
         self._runs: dict[str, list[Bill]] = {}
 
@@ -70,5 +71,8 @@ class Bills:
         self._offset += len(whole)
         for line in whole.splitlines():
             bill = msgspec.json.decode(line, type=Bill)
-            self._runs.setdefault((bill.key or "").partition(":")[0], []).append(bill)
+            key = bill.key or ""
+            if key.startswith(self._prefix):
+                whose = key.removeprefix(self._prefix).partition(":")[0]
+                self._runs.setdefault(whose, []).append(bill)
         return list(self._runs.get(run_id, ()))

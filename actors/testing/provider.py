@@ -3,7 +3,9 @@
 It keeps nothing about a run: the turn is the number of assistant messages in the request. What it
 does remember lives in memory, is bounded, and may vanish at a restart: counts already made, the
 prefix cache, and which faults have fired for whom. A fault belongs to a run, known by the part of
-the Idempotency-Key before its first ``/`` or ``:``, or else by its first user message.
+the Idempotency-Key before its first ``/`` or ``:``, or else by its first user message. Worlds that
+share a provider may have runs of one name: each asks at ``/WORLD/v1``, and its keys are billed as
+``WORLD/KEY``.
 """
 
 import contextlib
@@ -101,10 +103,11 @@ class Provider:
 
     def answer(self, request: Request) -> Answer | None:
         """The answer to one request; None: it is never answered."""
-        match request.method, request.path.removeprefix("/v1"):
+        world, _, path = request.path.rpartition("/v1")
+        match request.method, path:
             case "POST", "/chat/completions":
                 try:
-                    return self._complete(request)
+                    return self._complete(request, world.removeprefix("/"))
                 except ChatError as bad:
                     words = str(bad)
                     return replies.error(bad.status, words, code=bad.code, param=bad.param)
@@ -124,7 +127,7 @@ class Provider:
         ]
         return Answer(body=replies.to_json({"object": "list", "data": models}))
 
-    def _complete(self, request: Request) -> Answer | None:
+    def _complete(self, request: Request, world: str) -> Answer | None:
         chat = decode(request.body)
         script = self._script(chat.model)
         conversation = chat.conversation()
@@ -132,7 +135,9 @@ class Provider:
         key = request.headers.get(b"idempotency-key", b"").decode("latin-1") or None
         run = re.split("[/:]", key, maxsplit=1)[0] if key else f"task {conversation.task}"
         faults = script.faults + self._faults
-        fault = self._book.take(faults, conversation.turn + 1, f"{script.name}\0{run}")
+        fault = self._book.take(faults, conversation.turn + 1, f"{script.name}\0{world}\0{run}")
+        if world:
+            key = f"{world}/{key or ''}"
         window = self._settings.window_tokens
         if fault is not None and fault.kind not in BILLED:
             return replies.refused(fault, measure.input_tokens, window or measure.input_tokens // 2)

@@ -140,28 +140,28 @@ def _ended(home: Home, states: dict[str, State]) -> Ended:
     )
     return Ended(
         status=outcome.status.value,
-        output=outcome.output,
+        output=None if outcome.output is None else home.placeless(outcome.output),
         error=outcome.error,
         workspace=home.workspace(),
         runs=tuple(home.short(name) for name in states),
-        ran=tuple(ran for name, state in states.items() for ran in _ran(home.short(name), state)),
+        ran=tuple(ran for name, state in states.items() for ran in _ran(home, name, state)),
         short=short,
         unlike=unlike or bool(short),
     )
 
 
-def _ran(run: str, state: State) -> Iterator[Ran]:
+def _ran(home: Home, name: str, state: State) -> Iterator[Ran]:
     for call in _calls(state):
         if call.nature and not call.is_child:
             result = call.result
             yield Ran(
                 tool=call.written.name,
-                run=run,
+                run=home.short(name),
                 call=call.ref,
                 nature=call.nature,
                 attempts=call.attempts,
                 outcome=result.outcome if result else None,
-                said=result.content if result else "",
+                said=home.placeless(result.content) if result else "",
                 started_at=call.started_at,
                 ended_at=result.at if result else math.inf,
                 behind=bool(result and result.at < state.opened_at),

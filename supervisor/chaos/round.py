@@ -83,7 +83,7 @@ class Stuck(AssertionError):
 def perform(
     world: World,
     plan: Plan,
-    run_id: str,
+    name: str,
     reference: Ended | None = None,
     varying: Collection[str] = (),
     *,
@@ -95,7 +95,7 @@ def perform(
     its promises is removed, unless ``keep``.
     """
     started = time.monotonic()
-    home = Home(world, run_id)
+    home = Home(world, name)
     under_way = UnderWay(home, plan)
     ended, failure, charges = None, "", ()
     try:

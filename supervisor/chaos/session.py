@@ -35,7 +35,7 @@ class Session:
     def __init__(self, world: World) -> None:
         """Run the tree twice undisturbed; raises NoReference."""
         self._world = world
-        self._ids = (f"c{number:05}" for number in itertools.count(1))
+        self._names = (f"c{number:05}" for number in itertools.count(1))
         first, second = self._undisturbed(), self._undisturbed()
         self.reference, again = check_tree(first, 0), check_tree(second, 0)
         self.boundaries = _boundaries(first)
@@ -47,10 +47,10 @@ class Session:
 
     def perform(self, plans: Sequence[Plan], workers: int = 1) -> Iterator[Round]:
         """Perform the plans in any order, and yield what came of each; raises WorkerDied."""
-        ids = list(itertools.islice(self._ids, len(plans)))
+        names = list(itertools.islice(self._names, len(plans)))
 
         def work(number: int) -> Round:
-            return perform(self._world, plans[number], ids[number], self.reference, self.varying)
+            return perform(self._world, plans[number], names[number], self.reference, self.varying)
 
         yield from perform_all(work, range(len(plans)), workers)
 
@@ -61,15 +61,15 @@ class Session:
 
     def home(self) -> Home:
         """The folder of one more round, to be made and filled by the caller."""
-        return Home(self._world, next(self._ids))
+        return Home(self._world, next(self._names))
 
     def _undisturbed(self) -> Home:
-        run_id = next(self._ids)
-        (found,) = perform_all(lambda _: perform(self._world, Plan(), run_id, keep=True), [0])
+        name = next(self._names)
+        (found,) = perform_all(lambda _: perform(self._world, Plan(), name, keep=True), [0])
         if found.failure:
             words = found.failure.strip()
             raise NoReference(f"the tree does not run although nobody disturbs it: {words}")
-        return Home(self._world, run_id)
+        return Home(self._world, name)
 
 
 @contextmanager

@@ -44,12 +44,17 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Home:
-    """The folder of one round."""
+    """The folder of one round.
 
-    def __init__(self, world: World, run_id: str) -> None:
+    Its run has the same id in every round: keys are made from it, and so are often names of files.
+    """
+
+    run_id = "chaos"
+
+    def __init__(self, world: World, name: str) -> None:
         self.world = world
-        self.run_id = run_id
-        self.path = world.folder / run_id
+        self.name = name
+        self.path = world.folder / name
         self.state_dir = self.path / "state"
 
     def make(self) -> Config:
@@ -58,7 +63,7 @@ class Home:
         Raises OSError.
         """
         self.path.mkdir()
-        config = self.world.config
+        config = self._with_bills_of_its_own(self.world.config)
         source = config.tools.get(FILES)
         if source is None or source.root is None:
             return config
@@ -66,6 +71,19 @@ class Home:
         shutil.copytree(source.root, copy, symlinks=True)
         files = msgspec.structs.replace(source, root=str(copy))
         return msgspec.structs.replace(config, tools={**config.tools, FILES: files})
+
+    def _with_bills_of_its_own(self, config: Config) -> Config:
+        """Each round asks at an address of its own, as its runs are named like all others."""
+
+        def at(provider: Provider) -> Provider:
+            base_url = (provider.base_url or "").removesuffix("/v1")
+            return msgspec.structs.replace(provider, base_url=f"{base_url}/{self.name}/v1")
+
+        return msgspec.structs.replace(
+            config,
+            provider=config.provider and at(config.provider),
+            providers={name: at(one) for name, one in config.providers.items()},
+        )
 
     def full(self, run: str) -> str:
         """The id of a run that a plan names."""
@@ -76,12 +94,12 @@ class Home:
         return ROOT if run_id == self.run_id else run_id.removeprefix(f"{self.run_id}.")
 
     def bills(self) -> Bills:
-        """What the provider billed."""
-        return Bills(self.world.bills)
+        """What the provider billed, of this round alone."""
+        return Bills(self.world.bills, self.name)
 
     def workspace(self) -> dict[str, str]:
         """The files of the workspace, by path, with size and digest of each."""
-        return {path: _contents(file) for path, file in self.files().items()}
+        return {path: self._contents(file) for path, file in self.files().items()}
 
     def files(self) -> dict[str, Path]:
         """The files of the workspace, by path within it."""
@@ -92,6 +110,14 @@ class Home:
             if path.is_file() and not path.is_symlink()
         }
 
+    def placeless(self, text: str) -> str:
+        """A text without the one thing in which rounds differ: where their folder is."""
+        return text.replace(str(self.path), "")
+
+    def _contents(self, file: Path) -> str:
+        data = file.read_bytes().replace(bytes(self.path), b"")
+        return f"{len(data)} {blake2b(data, digest_size=8).hexdigest()}"
+
     def prepare(self) -> None:
         """What a life does first."""
         if self.world.prepare:
@@ -100,11 +126,6 @@ class Home:
     def remove(self) -> None:
         """Take the round off the disk."""
         shutil.rmtree(self.path, ignore_errors=True)
-
-
-def _contents(file: Path) -> str:
-    data = file.read_bytes()
-    return f"{len(data)} {blake2b(data, digest_size=8).hexdigest()}"
 
 
 @contextmanager

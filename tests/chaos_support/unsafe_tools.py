@@ -58,6 +58,23 @@ async def pay_once(amount: int, context: ToolContext) -> str:
 
 
 @tool(keyed=True)
+async def enter(context: ToolContext) -> str:
+    """Keep a record under its key, as one does, and say where."""
+    await trio.lowlevel.checkpoint()
+    file = context.require_workspace().root / f"{context.key}.txt"
+    file.write_text(f"{context.run_id} {context.call} {context.key}")
+    return f"entered at {file}"
+
+
+@tool(keyed=True)
+async def enter_again(context: ToolContext) -> str:
+    """Append its key without a look at whether it is there."""
+    await trio.lowlevel.checkpoint()
+    append(context, context.key)
+    return f"entered as {context.key}"
+
+
+@tool(keyed=True)
 async def count(context: ToolContext) -> str:
     """Answer with how often it was called, kept outside of the workspace."""
     await trio.lowlevel.checkpoint()

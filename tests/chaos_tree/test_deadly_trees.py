@@ -15,6 +15,7 @@ from supervisor.chaos.check import check_tree
 from supervisor.chaos.life import begin
 from supervisor.chaos.plan import BYTES, Plan, draw, parse
 from supervisor.chaos.session import Session
+from supervisor.chaos.world import Home
 
 pytestmark = pytest.mark.chaos
 
@@ -105,8 +106,8 @@ def test_a_full_disk_loses_nothing_that_was_saved(small_disk: Path, tmp_path: Pa
         seen.touch()
         # The tools have another disk, or they would fail, which the model reads.
         for run in ("", ".2.0", ".2.1"):
-            name = f"effects-{home.name}{run}"
-            (home / name).symlink_to(tmp_path / name)
+            name = f"effects-{Home.run_id}{run}"
+            (home / name).symlink_to(tmp_path / f"{home.name}-{name}")
         free = os.statvfs(home).f_bavail * os.statvfs(home).f_frsize
         filling.write_bytes(b"\0" * (free - room))
 
