@@ -52,6 +52,11 @@ class Parameters:
         )
         self.schema = _schema(self._struct)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the arguments are called, without a context."""
+        return self._struct.__struct_fields__
+
     def parse(self, arguments: str) -> Arguments:
         """Read a model's arguments; an empty text counts as none.
 
@@ -66,7 +71,7 @@ class Parameters:
             raise ArgumentError(
                 f"The arguments do not fit: {words}. The parameters are: {self._words()}."
             ) from error
-        values = {field: getattr(checked, field) for field in self._struct.__struct_fields__}
+        values = {field: getattr(checked, field) for field in self.names}
         return Arguments(values, msgspec.json.encode(value, order="sorted"))
 
     def _words(self) -> str:

@@ -5,7 +5,7 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
@@ -125,12 +125,16 @@ def tool(
     def decorate(function: Callable[..., Any]) -> Tool:
         label = getattr(function, "__qualname__", repr(function))
         _check(label, function, name, timeout_s)
+        nature = _nature(label, read_only=read_only, keyed=keyed, probed=probe is not None)
+        parameters = Parameters(function)
+        if probe is not None:
+            _check_probe(label, probe, parameters.names)
         return Tool(
             name=name or function.__name__,
             description=_first_paragraph(function) if description is None else clean(description),
-            nature=_nature(label, read_only=read_only, keyed=keyed, probed=probe is not None),
+            nature=nature,
             function=function,
-            parameters=Parameters(function),
+            parameters=parameters,
             needs_approval=needs_approval,
             timeout_seconds=timeout_s,
             plain=not inspect.iscoroutinefunction(function),
@@ -150,6 +154,24 @@ def _check(label: str, function: Callable[..., Any], name: str | None, timeout_s
         raise TypeError(f"{label}: a tool's name has 1 to 64 letters, digits, - or _")
     if not (timeout_s > 0 and math.isfinite(timeout_s)):
         raise TypeError(f"{label}: timeout_s must be a positive number of seconds")
+
+
+def _check_probe(label: str, probe: Callable[..., Any], names: Sequence[str]) -> None:
+    """Refuse a probe that could only ever raise, which would be taken for not knowing."""
+    wanted = [*names, "key"]
+    if "key" in names:
+        raise TypeError(f"{label}: a tool with a probe has no parameter key; name it otherwise")
+    shown = getattr(probe, "__name__", repr(probe))
+    needs = f"it must take ({', '.join(wanted)}), the tool's arguments and the key, by name"
+    try:
+        signature = inspect.signature(probe)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{label}: its probe {shown} is no function; {needs}") from error
+    try:
+        signature.bind(**dict.fromkeys(wanted))
+    except TypeError as error:
+        taken = ", ".join(signature.parameters)
+        raise TypeError(f"{label}: its probe {shown} takes ({taken}); {needs}") from error
 
 
 def _nature(label: str, *, read_only: bool, keyed: bool, probed: bool) -> Nature:

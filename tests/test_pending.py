@@ -236,8 +236,8 @@ FLAGS: list[dict[str, Any]] = [
     {"keyed": True},
     {"keyed": True, "needs_approval": True},
     {"keyed": True, "needs_approval": True, "description": "Do it."},
-    {"probe": lambda to, key: "not_done"},
-    {"probe": lambda to, key: "not_done", "needs_approval": True},
+    {"probe": lambda key, **arguments: "not_done"},
+    {"probe": lambda key, **arguments: "not_done", "needs_approval": True},
     {"needs_approval": True},
 ]
 EDITED = (again, otherwise, demanding)

@@ -296,6 +296,48 @@ async def send(text: str) -> None:
     """Send a text."""
 
 
+def test_a_probe_that_takes_something_else_is_refused_at_decoration():
+    """It could only ever raise, and its tool's calls would be in doubt for a reason nobody sees."""
+
+    def with_context(key: str, context: ToolContext) -> str: ...
+    def without_key(text: str) -> str: ...
+    def without_the_argument(key: str) -> str: ...
+    def by_place(text: str, key: str, /) -> str: ...
+    def nothing() -> str: ...
+
+    no_function: Any = "done"
+    probes = (with_context, without_key, without_the_argument, by_place, nothing, no_function)
+    for probe in probes:
+        with pytest.raises(TypeError) as caught:
+            tool(probe=probe)(send)
+        words = str(caught.value)
+        assert words.startswith("send: its probe ")
+        assert getattr(probe, "__name__", "done") in words
+        assert words.endswith("it must take (text, key), the tool's arguments and the key, by name")
+
+
+def test_a_probe_may_take_more_than_it_is_given():
+    """Parameters with defaults, or any at all, by whatever name they come."""
+
+    def later(text: str, key: str, again: bool = False) -> str:
+        return "done"
+
+    def anything(**given: object) -> str:
+        return "done"
+
+    for probe in (later, anything):
+        assert tool(probe=probe)(send).nature is Nature.PROBED
+
+
+def test_a_tool_with_a_probe_has_no_parameter_of_the_keys_name():
+    """The probe would be told the one in place of the other."""
+
+    def lock(key: str) -> None: ...
+
+    with pytest.raises(TypeError, match=r"lock: .* no parameter key"):
+        tool(probe=lambda key: "done")(lock)
+
+
 async def test_a_probe_that_fails_or_hangs_does_not_know(autojump_clock):
     """A broken check never makes a write run twice."""
 
