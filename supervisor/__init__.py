@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from actors.spec import LimitChange as LimitChange
     from supervisor.config import Config as Config
     from supervisor.config import ConfigError as ConfigError
+    from supervisor.config import key_names as key_names
     from supervisor.config import load_config as load_config
     from supervisor.report import Report as Report
     from supervisor.state_dir import StateDir as StateDir
@@ -29,6 +30,7 @@ _HOME = {
     "StateDir": "state_dir",
     "StateError": "state_dir",
     "Supervisor": "supervisor",
+    "key_names": "config",
     "load_config": "config",
     "open_supervisor": "supervisor",
 }
@@ -42,6 +44,7 @@ __all__ = [
     "StateDir",
     "StateError",
     "Supervisor",
+    "key_names",
     "load_config",
     "open_supervisor",
 ]

@@ -4,6 +4,7 @@ It holds no truth of its own. What a run is stands in its directory, so a superv
 replaced by the next ``resume``.
 """
 
+import os
 from collections.abc import AsyncGenerator, Collection, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from actors.state import State
 from actors.wire import Refused
 from supervisor.child import Child, Listener
 from supervisor.code_check import check_code
-from supervisor.config import Config, api_key
+from supervisor.config import Config, api_key, key_names
 from supervisor.config_tree import DEFAULT_KEY_ENV
 from supervisor.report import Report, report, tree_report
 from supervisor.scripted import Scripted, settings_of
@@ -46,12 +47,19 @@ class Supervisor:
     """Trees of one state directory; made by ``open_supervisor``."""
 
     def __init__(
-        self, state_dir: StateDir, spawner: Spawner, nursery: trio.Nursery, listener: Listener
+        self,
+        state_dir: StateDir,
+        spawner: Spawner,
+        nursery: trio.Nursery,
+        listener: Listener,
+        shown: Collection[str] = (),
     ) -> None:
+        """``shown`` are the environment variables that processes of the spawner see."""
         self.state_dir = state_dir
         self.spawner = spawner
         self._nursery = nursery
         self._listener = listener
+        self._shown = frozenset(shown)
         self._trees: dict[str, Tree] = {}
         self._providers: dict[str, str] = {}
         self._checks: set[trio.CancelScope] = set()
@@ -63,6 +71,7 @@ class Supervisor:
         Raises ConfigError, StateError, ScriptedError, RunRefused; a run that was created stays on
         disk whatever happens.
         """
+        self._refuse_shown_keys(config)
         await self._check(config)
         addresses = await self._addresses(config)
         run_id = self.state_dir.create(config, run_id)
@@ -79,6 +88,7 @@ class Supervisor:
             state = self.state_dir.state(run_id)
             if state.outcome and state.outcome.status not in RESUMABLE:
                 return tree_report(self.state_dir, run_id)
+            self._refuse_shown_keys(config)
             await self._check(config)
             addresses = await self._addresses(config)
             why = "resume" if state.epoch else "start"
@@ -133,6 +143,15 @@ class Supervisor:
         if found.status or refused.kind not in UNRECORDED:
             raise RunRefused(refused)
         return msgspec.structs.replace(found, error=refused.words)
+
+    def _refuse_shown_keys(self, config: Config) -> None:
+        """Raise RunRefused for a key that every process would see, the user's code included."""
+        if names := ", ".join(sorted(key_names(config) & self._shown)):
+            words = (
+                f"tools would see {names}, where this configuration keeps a key; open the "
+                "supervisor with open_supervisor(..., key_names=key_names(config))"
+            )
+            raise RunRefused(Refused("key", words))
 
     async def _check(self, config: Config) -> None:
         """Refuse code of the user's that no run could load; once a Stop is asked for, load none."""
@@ -201,18 +220,20 @@ async def open_supervisor(
     """A supervisor whose processes are gone when the block is left.
 
     ``listener`` is called with the id of a run and each of its trace lines. ``key_names`` are the
-    environment variables that hold keys, which no actor or tool may see; ``spawn`` is ``zygote``
-    or ``subprocess``, and ``start`` makes the zygotes. Raises StateError, SpawnError.
+    environment variables that hold keys, which no actor or tool may see: ``key_names(config)`` of
+    each configuration, and a run of another one whose keys are seen is refused. ``spawn`` is
+    ``zygote`` or ``subprocess``, and ``start`` makes the zygotes. Raises StateError, SpawnError.
     """
     if not isinstance(state_dir, StateDir):
         state_dir = StateDir(state_dir)
     state_dir.prepare()
     drop_env = {DEFAULT_KEY_ENV, *key_names}
+    shown = os.environ.keys() - drop_env
     async with open_spawner(spawn, drop_env=drop_env, start=start) as spawner:
         failure: Exception | None = None
         try:
             async with trio.open_nursery() as nursery:
-                yield Supervisor(state_dir, spawner, nursery, listener)
+                yield Supervisor(state_dir, spawner, nursery, listener, shown)
                 nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             # The nursery is ours; what came from the body leaves as it came.

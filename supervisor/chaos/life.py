@@ -23,7 +23,6 @@ from actors.birth import UNCAUGHT_STATUS
 from actors.journal import JournalError
 from supervisor.chaos.ready import get_ready
 from supervisor.config import Config, ConfigError
-from supervisor.config_tree import DEFAULT_KEY_ENV
 from supervisor.report import Report
 from supervisor.spawned import SpawnError
 from supervisor.state_dir import StateDir, StateError
@@ -127,8 +126,6 @@ def _live(
     told_fd: int,
 ) -> End:
     prctl.die_with_parent(signal.SIGKILL)
-    # What is asked is a script on this machine, and nobody's key is its business.
-    os.environ.pop(DEFAULT_KEY_ENV, None)
     _redirect(state_dir.with_name("supervisor.log"))
     try:
         if prepare:

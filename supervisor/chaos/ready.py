@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from actors import custodian, zygote
 from actors.birth import UNCAUGHT_STATUS, find
@@ -26,15 +26,17 @@ def marked() -> bool:
     return os.environ.get(custodian.MARKER) == custodian.BLANK
 
 
-def restart_marked() -> None:
-    """Become the same program anew, with the marker in its environment.
+def restart_marked(key_names: Collection[str]) -> None:
+    """Become the same program anew, with the marker in its environment and without keys.
 
-    /proc shows a process the environment it was started with, and by the marker in there tools are
-    found that outlive their actor.
+    /proc shows a process and all its forks the environment it was started with. By the marker in
+    there tools are found that outlive their actor; and a key, which no script needs, would be read
+    there by tools, whatever was taken out of the environment since.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    environment = os.environ | {custodian.MARKER: custodian.BLANK}
+    environment = {name: value for name, value in os.environ.items() if name not in key_names}
+    environment[custodian.MARKER] = custodian.BLANK
     arguments = [sys.executable, "-P", "-m", "supervisor", *sys.argv[1:]]
     os.execve(sys.executable, arguments, environment)
 

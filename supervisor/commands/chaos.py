@@ -22,7 +22,7 @@ from supervisor.chaos.session import NoReference, Session, open_session
 from supervisor.cli_numbers import SEEDS
 from supervisor.commands import UsageError
 from supervisor.commands.run import check_environment
-from supervisor.config import load_config
+from supervisor.config import key_names, load_config
 from supervisor.state_dir import StateDir
 from supervisor.terminal import Style, visible
 from supervisor.words import count
@@ -37,7 +37,7 @@ def chaos(args: argparse.Namespace) -> int:
     if sys.platform != "linux":
         raise UsageError("chaos finds the processes of a tree in /proc, so it needs Linux")
     if not marked():
-        restart_marked()
+        restart_marked(key_names(load_config(args.config, args.sets)))
     recorded: str | None = args.recorded
     task = record(StateDir(args.state_dir), recorded) if recorded else None
     config = load_config(args.config, args.sets, task)
