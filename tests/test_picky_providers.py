@@ -85,6 +85,25 @@ async def test_a_server_that_refuses_both_names_ends_the_run(
     assert [e.permanent for e in world.events if isinstance(e, AskFailed)] == [False, True]
 
 
+async def test_a_refused_value_of_the_output_limit_is_not_sent_under_another_name(
+    world: World, behind: Callable
+) -> None:
+    """The server would pass over the name it does not know, and write without a limit."""
+
+    def door(body):
+        if "max_tokens" not in body:
+            return None
+        words = "Unsupported value: 'max_tokens' does not support 4096 with this model."
+        return replies.error(400, words, code="unsupported_value", param="max_tokens")
+
+    picky = await behind([Say("done")], door)
+    outcome = await world.perform()
+    assert outcome.status is Status.FAILED
+    assert "Unsupported value" in (outcome.error or "")
+    assert ["max_tokens" in body for body in picky.bodies] == [True]
+    assert not world.bills()
+
+
 async def test_a_template_that_wants_roles_in_turn_gets_a_long_run_whole(
     make_world: Callable[[], World], nursery: trio.Nursery
 ) -> None:

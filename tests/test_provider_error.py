@@ -92,12 +92,72 @@ def test_500_that_blames_the_request_is_permanent(message, fields):
                 "code": "unsupported_parameter",
             }
         },
-        {"error": {"message": "this value is unsupported", "param": "body.max_tokens"}},
+        {"error": {"message": "Extra inputs are not permitted", "param": "body.max_tokens"}},
+        {
+            "error": {
+                "message": "Unsupported parameter: 'max_tokens' is not supported with this model. "
+                "Use 'max_completion_tokens' instead.",
+                "code": "invalid_request_body",
+            }
+        },
         {"error": {"message": "Unrecognized request argument supplied: max_completion_tokens"}},
         {"error": "property 'max_completion_tokens' is unsupported"},
         {"message": "parameter 'max_completion_tokens' is not a valid field"},
         {"detail": "max_completion_tokens: Extra inputs are not permitted"},
         {"detail": [{"type": "extra_forbidden", "loc": ["body", "max_completion_tokens"]}]},
+        {
+            "object": "error",
+            "message": "[{'type': 'extra_forbidden', 'loc': ('body', 'max_completion_tokens'), "
+            "'msg': 'Extra inputs are not permitted', 'input': 8192}]",
+            "type": "BadRequestError",
+            "param": None,
+            "code": 400,
+        },
+        {
+            "object": "error",
+            "message": {
+                "detail": [
+                    {
+                        "type": "extra_forbidden",
+                        "loc": ["body", "max_completion_tokens"],
+                        "msg": "Extra inputs are not permitted",
+                        "input": 32000,
+                    }
+                ]
+            },
+            "type": "invalid_request_error",
+            "param": None,
+        },
+        {
+            "detail": [
+                {
+                    "loc": ["body", "max_completion_tokens"],
+                    "msg": "extra fields not permitted",
+                    "type": "value_error.extra",
+                }
+            ]
+        },
+        {
+            "error": {
+                "message": "litellm.UnsupportedParamsError: mistral does not support parameters: "
+                "{'max_completion_tokens': 4096}, for model=mistral-small-latest. To drop these, "
+                "set `litellm.drop_params=True`",
+                "type": "None",
+                "param": None,
+                "code": "400",
+            }
+        },
+        {
+            "error": {
+                "message": "litellm.BadRequestError: OpenAIException - Error code: 400 - {'error': "
+                "{'message': \"Unsupported parameter: 'max_tokens' is not supported with this "
+                "model. Use 'max_completion_tokens' instead.\", 'param': 'max_tokens'}}",
+                "code": "400",
+            }
+        },
+        {"error": {"message": "got an unexpected keyword argument 'max_completion_tokens'"}},
+        {"error": {"message": "This model does not support max_tokens."}},
+        {"error": {"message": "unknown field `max_completion_tokens`, expected one of `model`"}},
         [{"error": {"message": 'Unknown name "max_completion_tokens": Cannot find field.'}}],
         "Additional properties are not allowed ('max_tokens' was unexpected)",
     ],
@@ -113,9 +173,51 @@ def test_a_refused_name_of_the_output_limit_is_told_from_other_refusals(body, st
     ("message", "fields"),
     [
         ("max_tokens is too large: 99999. This model supports at most 16384 tokens", {}),
+        (
+            "max_tokens is too large: 20000. This model supports at most 16384 completion tokens, "
+            "whereas you provided 20000.",
+            {"param": "max_tokens", "code": "invalid_value"},
+        ),
+        (
+            "Unsupported value: 'max_tokens' does not support 4096 with this model. Only the "
+            "default (1024) value is supported.",
+            {"param": "max_tokens", "code": "unsupported_value"},
+        ),
+        ("Unsupported value: 'max_tokens' does not support 4096 with this model.", {}),
+        ("'max_tokens' does not support 4096 with this model", {"param": "max_tokens"}),
+        ("Not supported", {"param": "max_tokens", "code": "unsupported_value"}),
+        ("this value is unsupported", {"param": "body.max_tokens"}),
+        ("This model does not support max_tokens of 8192", {}),
         ("max_tokens: 200000 > 128000, which is the maximum allowed number of output tokens", {}),
+        ("max_tokens (384000) exceeds model's maximum output tokens (65536)", {}),
+        ("'max_tokens' or 'max_completion_tokens' is too large: 32000", {}),
+        ("max_tokens must be at least 1, got -186.", {"code": 400}),
+        ("max_tokens for `llama-3.1-8b-instant` must be less than or equal to 8000", {}),
+        (
+            "`max_completion_tokens` must be less than or equal to `8192`, the maximum value for "
+            "`max_completion_tokens` is less than the `context_window` for this model",
+            {"param": "max_completion_tokens"},
+        ),
+        (
+            "The parameter `max_completion_tokens` specified in the request are not valid: integer "
+            "above maximum value, expected a value <= 12288, but got 32000 instead.",
+            {"param": "max_completion_tokens", "code": "InvalidParameter"},
+        ),
+        ("Invalid max_tokens value, the valid range of max_tokens is [1, 8192]", {}),
+        ("Param Incorrect", {"param": "max_tokens is too large: 1048576.", "code": "400"}),
         ("Invalid 'max_tokens': integer below minimum value", {"param": "max_tokens"}),
+        ("max_tokens and max_completion_tokens cannot be set at the same time", {}),
         ("Unsupported parameter: 'temperature'; max_tokens is fine", {"param": "temperature"}),
+        ("Unsupported parameter: 'temperature'; max_tokens is fine", {}),
+        ("tools are not supported by this model (max_tokens: 4096)", {}),
+        ("tools are not supported (max_tokens was 4096)", {}),
+        ("tools are not supported by this model. max_tokens is fine.", {}),
+        ("max_tokens=4096, but tools are not supported by this model", {}),
+        (
+            "[{'type': 'extra_forbidden', 'loc': ('body', 'seed'), 'msg': 'Extra inputs are not "
+            "permitted', 'input': 5}, {'type': 'int_type', 'loc': ('body', 'max_tokens')}]",
+            {},
+        ),
         ("Unknown model", {}),
         ("unknown field max_tokens_to_sample", {}),
     ],
