@@ -8,6 +8,7 @@ the signal follows that thread, and idle threads end after ten seconds.
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -156,6 +157,10 @@ async def _start(
             process_group=0,
         )
     except PermissionError as error:
+        bare = error.filename == argv[0] and os.sep not in argv[0]
+        if bare and not shutil.which(argv[0], path=environment.get("PATH")):
+            # A folder of PATH was closed to us, and it is this refusal that the search ends with.
+            raise ToolError(f"There is no {clean(argv[0])} to run.") from error
         raise PermanentError(f"permission denied: {clean(str(error.filename))}") from error
     except FileNotFoundError as error:
         raise ToolError(f"There is no {clean(str(error.filename))} to run.") from error

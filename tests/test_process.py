@@ -142,6 +142,19 @@ async def test_output_that_is_no_text_is_mended():
     assert result.stdout == "a\ufffdb"
 
 
+async def test_a_name_that_no_folder_has_is_missing_whatever_else_is_there(tmp_path):
+    """A folder of PATH that is closed to us changes nothing, nor does a file that is no program."""
+    closed, noise = tmp_path / "closed", tmp_path / "noise"
+    closed.mkdir(mode=0)
+    noise.mkdir()
+    (noise / "gone").write_text("no program")
+    for folder in (closed, noise):
+        environment = {**ENVIRONMENT, "PATH": f"{folder}:{ENVIRONMENT['PATH']}"}
+        with pytest.raises(ToolError, match="There is no gone to run"):
+            await run_process(["gone"], environment=environment)
+        assert (await run_process(["true"], environment=environment)).returncode == 0
+
+
 async def test_a_program_that_cannot_start_is_an_error_in_words(tmp_path):
     """A missing program is the model's to mend; a forbidden one is nobody's in this run."""
     (tmp_path / "data").write_text("no program")
