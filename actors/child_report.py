@@ -11,7 +11,7 @@ import msgspec
 
 from actors.journal import JOURNAL, JournalError, read_events
 from actors.messages import ResultKind
-from actors.outcome import Approval, InDoubt, Interruption, Outcome, Status
+from actors.outcome import NOT_RUN, Approval, InDoubt, Interruption, Outcome, Status
 from actors.state import Call, State, fold
 from actors.text import cut
 
@@ -54,6 +54,8 @@ def read_child(run_dir: Path, refused: str = "") -> ChildReport:
     ``refused`` says why it cannot be gone on with, which no journal of it tells. Raises
     JournalError.
     """
+    if refused and not run_dir.exists():
+        return ChildReport(f"{NOT_RUN}: {refused}", NOT_RUN, 0)
     there = (run_dir / JOURNAL).exists()
     state = fold(read_events(run_dir)) if there else State()
     outcome, spent = state.outcome, state.spent_nusd

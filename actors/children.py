@@ -72,7 +72,7 @@ class Children:
         that, and takes nobody for having stopped the child.
         """
         if self._send is None:
-            return self.report(ref, "not run: there is no supervisor to start a child")
+            return self.report(ref, "there is no supervisor to start a child")
         self._ended[ref] = trio.Event()
         try:
             await self._send(StartChild(ref, agent, task, limit_nusd))

@@ -43,7 +43,7 @@ class Head(msgspec.Struct, array_like=True):
     children_nusd: int = 0
     """Spent and possibly spent by children whose calls are answered."""
     children: int = 0
-    """Children started."""
+    """Children started, without those that turned out to have no room in the tree."""
     marks: Marks = Marks()
     """How the history is shaped in a request."""
     calibration: Calibration = Calibration()
@@ -178,6 +178,7 @@ class Finished(Event, frozen=True, tag="tool.finished"):
     child_nusd: int = 0
     """What a child and all below it spent, possibly spent included."""
     child_status: str = ""
+    """How the child ended; ``not run`` for one that never was."""
     head: Head | None = None
 
 

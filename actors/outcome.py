@@ -18,6 +18,8 @@ class Status(enum.StrEnum):
 
 RESUMABLE = frozenset({Status.MAX_TURNS, Status.MAX_BUDGET, Status.INTERRUPTED})
 """The endings after which ``exeunt resume`` goes on; completed and failed are final."""
+NOT_RUN = "not run"
+"""What stands in place of an ending for a child that its tree had no room for: it never was."""
 
 
 class PendingCall(msgspec.Struct, frozen=True, tag_field="type", tag="approval"):

@@ -1,7 +1,7 @@
 """Whether a run may start another child, and how much of its budget that one may have."""
 
 from actors.child_report import kind_of, reason_of
-from actors.outcome import Status
+from actors.outcome import Status, path_of
 from actors.state import State
 from actors.tools import Tool
 
@@ -11,6 +11,8 @@ ALIKE_MAX = 3
 
 def no_child(state: State, tool: Tool) -> str | None:
     """Why no further child may be started, in words; None when one may."""
+    if len(path_of(state.run_id)) > (depth := state.limits.max_depth):
+        return f"not run: the tree's depth below its root is limited to {depth}"
     if state.head.children >= state.limits.max_children:
         return f"not run: this run has started {state.head.children} children, its limit"
     if reserve_nusd(state, tool, 1) == 0:

@@ -27,7 +27,7 @@ from actors.events import (
 from actors.limit_name import LimitName
 from actors.messages import Assistant, Nature, Prompt, ResultKind, ToolCall, ref_of
 from actors.money import Prices
-from actors.outcome import ORPHANED, InDoubt, Interruption, Outcome
+from actors.outcome import NOT_RUN, ORPHANED, InDoubt, Interruption, Outcome
 from actors.spec import Limits
 
 RESTARTS_KEPT = 16
@@ -266,6 +266,7 @@ class State(msgspec.Struct):
         call.result = msgspec.structs.replace(event, head=None) if event.head else event
         self.head.stalled_opens = 0
         self.head.children_nusd += event.child_nusd
+        self.head.children -= event.child_status == NOT_RUN
         if call.nature not in (None, Nature.READ_ONLY):
             # What was read beside it may be older than what it wrote.
             self.read_results.clear()

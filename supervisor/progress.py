@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import msgspec
 import trio
 
-from actors.outcome import Status
+from actors.outcome import NOT_RUN, Status
 from actors.state import State
 from supervisor.live_tree import DOING_MAX, NAME_MAX, UNDER_WAY, Line, LiveRun, LiveTree
 from supervisor.screen import Screen
@@ -205,10 +205,10 @@ class Progress:
         """How a child ended; and where no block tells it, what the tree has come to by then."""
         style, quiet, width = self.style, self._screen.overwrites, self._screen.width
         status, done = run.status or "", run.status == Status.COMPLETED
-        what = run.task if done else one_line(reason, DOING_MAX)
+        what = run.task if done else one_line(reason.removeprefix(f"{status}: "), DOING_MAX)
         if not done and self._is_one_too_many(f"{status}  {what}"):
             return
-        amounts = f"  {_amounts(run.turns, run.cost_usd)}"
+        amounts = "" if status == NOT_RUN else f"  {_amounts(run.turns, run.cost_usd)}"
         tail = "" if quiet else f"  [{self._so_far()}]"
         head = f"  {run.name}  " if quiet else f"{run.name}  "
         room = width - len(head) - len(status) - len(amounts) - len(tail) - 2

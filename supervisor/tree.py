@@ -125,12 +125,11 @@ class Tree:
         return child.refused.words if child.refused else ""
 
     def _no_room(self, parent: Child, run_id: str) -> str:
-        depth = len(path_of(run_id)) - 1
-        if depth > self._max_depth:
-            return f"the tree's depth below its root is limited to {self._max_depth}"
         if (runs := 1 + self._children.total()) >= self._config.supervision.max_runs:
             return f"the tree has {runs} runs, its limit"
-        # The actor keeps to this by itself; here it holds for one that does not.
+        # The actor keeps to these by itself; here they hold for one that does not.
+        if len(path_of(run_id)) - 1 > self._max_depth:
+            return f"the tree's depth below its root is limited to {self._max_depth}"
         if self._children[parent.run_id] >= self._config.agents[parent.agent].limits.max_children:
             return f"{parent.run_id} has as many children as it may"
         return ""
@@ -139,10 +138,10 @@ class Tree:
         config = self._config
         spec = config.run_spec(agent, task=frame.task if frame else None)
         if frame and frame.limit_nusd is not None:
-            own = spec.limits.max_budget_nusd
+            own = limits.max_budget_nusd
             limit = frame.limit_nusd if own is None else min(own, frame.limit_nusd)
-            limits = msgspec.structs.replace(spec.limits, max_budget_nusd=limit)
-            spec = msgspec.structs.replace(spec, limits=limits)
+            limits = msgspec.structs.replace(limits, max_budget_nusd=limit)
+        spec = msgspec.structs.replace(spec, limits=limits)
         return Start(
             run_id=run_id,
             root_id=self._root_id,
@@ -169,6 +168,7 @@ class Tree:
 
     def _stop_for_room(self, words: str) -> None:
         """On a full disk no run can be trusted to save what it pays for, so all of them pause.
+        limits = msgspec.structs.replace(spec.limits, max_depth=self._max_depth)
 
         Nobody decided that the work should end: pending calls stay pending, for a resume.
         """

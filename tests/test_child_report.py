@@ -244,8 +244,11 @@ def test_an_ending_on_record_counts_more_than_a_refusal(tmp_path: Path):
 
 
 def test_a_child_that_was_refused_before_it_began_has_failed(tmp_path: Path):
-    words = f"failed: the tree is full{NOTHING}"
-    assert read_child(tmp_path / "r1.1.0", "the tree is full") == ChildReport(words, "failed", 0)
+    """Unless there is nothing of it at all: then it was not run."""
+    words = "not run: the tree is full"
+    assert read_child(tmp_path / "r1.1.0", "the tree is full") == ChildReport(words, "not run", 0)
+    words = f"failed: no process{NOTHING}"
+    assert read_child(tmp_path, "no process") == ChildReport(words, "failed", 0)
 
 
 def test_a_damaged_journal_is_refused(tmp_path: Path):

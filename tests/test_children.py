@@ -81,8 +81,12 @@ async def test_a_child_is_asked_for_and_read_when_it_has_ended(tmp_path: Path) -
     assert (report.words, report.spent_nusd) == ("completed: It was 7.", 5)
 
 
-async def test_a_child_that_is_refused_has_failed_in_words(tmp_path: Path) -> None:
+@pytest.mark.parametrize("there", [True, False], ids=["there before", "never there"])
+async def test_a_child_that_is_refused_is_told_in_words(tmp_path: Path, there: bool) -> None:
+    """One that never was has not failed."""
     played = Played(tmp_path)
+    if there:
+        (tmp_path / "r1.1.0").mkdir()
     async with trio.open_nursery() as nursery:
 
         async def refuse() -> None:
@@ -91,12 +95,15 @@ async def test_a_child_that_is_refused_has_failed_in_words(tmp_path: Path) -> No
 
         nursery.start_soon(refuse)
         report = await played.children.run("1.0", "researcher", "who?", None)
-    assert (report.words, report.status) == ("failed: the tree is full; no result so far", "failed")
+    failed = ("failed: the tree is full; no result so far", "failed")
+    assert (report.words, report.status) == (
+        failed if there else ("not run: the tree is full", "not run")
+    )
 
 
 async def test_without_a_supervisor_there_is_no_child(tmp_path: Path) -> None:
     report = await Children(tmp_path / "r1").run("1.0", "researcher", "who?", None)
-    assert report.words.startswith("failed: not run: there is no supervisor to start a child")
+    assert report.words == "not run: there is no supervisor to start a child"
 
 
 async def test_of_a_journal_that_cannot_be_read_all_that_was_reserved_is_spent(
@@ -237,7 +244,9 @@ async def test_children_that_fail_alike_are_the_last_ones(tmp_path: Path) -> Non
 
 async def test_children_that_fail_in_different_ways_go_on(tmp_path: Path) -> None:
     record, runs = fan_out(tmp_path, 6, Limits(children_at_once=1))
-    played = Played(tmp_path, lambda ref: Outcome(Status.FAILED, error=f"no {ref}"))
+    # Other numbers alone would be the same failure.
+    words = dict(zip((run.call.ref for run in runs), "abcdef", strict=True))
+    played = Played(tmp_path, lambda ref: Outcome(Status.FAILED, error=f"no {words[ref]}"))
     await perform(record, runs, played)
     assert len(played.started) == 6
 
@@ -277,6 +286,17 @@ def test_a_spent_budget_starts_no_child() -> None:
     story = Story(Limits(max_budget_nusd=5))
     story.reply(ToolCall("x", "research", "{}"), cost_nusd=5)
     assert no_child(story.state, RESEARCH) == "not run: the budget has nothing left for a child"
+
+
+def test_a_tree_is_no_deeper_than_it_may_be() -> None:
+    """Known before anything is started: the limit is that of the whole tree."""
+    for depth, words in (
+        (1, None),
+        (0, "not run: the tree's depth below its root is limited to 0"),
+    ):
+        story = Story(Limits(max_depth=depth))
+        story.reply(ToolCall("x", "research", "{}"))
+        assert no_child(story.state, RESEARCH) == words
 
 
 async def test_a_child_that_goes_on_keeps_what_was_reserved(tmp_path: Path) -> None:

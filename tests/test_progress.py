@@ -153,7 +153,18 @@ def test_the_end_of_a_child_that_has_no_record_is_told_by_its_parent() -> None:
     start(progress, 0)
     result(progress, "1.0", tool_name="research", ok=False, error="failed: it was killed")
     show(progress, "child_stopped", child_id="r1.1.0", call="1.0", status="failed")
-    assert ".1.0  failed  0 turns  failed: it was killed  [1 of 1 ended" in stream.getvalue()
+    assert ".1.0  failed  0 turns  it was killed  [1 of 1 ended" in stream.getvalue()
+
+
+def test_a_child_that_the_tree_had_no_room_for_is_no_failure() -> None:
+    """It never was, so it made no turns either."""
+    stream = io.StringIO()
+    progress = Progress(stream)
+    start(progress, 0)
+    result(progress, "1.0", tool_name="research", ok=False, error="not run: the tree is full")
+    show(progress, "child_stopped", child_id="r1.1.0", call="1.0", status="not run")
+    assert "\n.1.0  not run  the tree is full  [1 of 1 ended" in stream.getvalue()
+    assert "failed" not in stream.getvalue()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from grove import Grove, ask, echo, fan, played
 from actors.child_report import reason_of
 from actors.testing.faults import Fault, FaultKind
 from actors.testing.scripts import Call, Conversation, Say
+from supervisor.cli import main
 
 UNAUTHORIZED = [Fault(turn=1, kind=FaultKind.UNAUTHORIZED)]
 
@@ -26,8 +27,10 @@ async def test_a_tree_is_as_deep_as_it_may_be(grove: Grove, depth: int) -> None:
     report = await grove.run()
     assert report.status == "completed"
     assert len(grove.runs()) == 1 + depth
-    words = f"failed: the tree's depth below its root is limited to {depth}; no result so far"
+    words = f"not run: the tree's depth below its root is limited to {depth}"
     assert report.output == "completed: " * depth + words
+    for kind in ("child_started", "child_stopped"):
+        assert sorted(line["child_id"] for line in grove.told(kind)) == grove.runs()[1:]
 
 
 @played
@@ -51,7 +54,9 @@ async def test_a_run_has_as_many_children_as_it_may(grove: Grove) -> None:
 
 
 @played
-async def test_a_tree_has_as_many_runs_as_it_may(grove: Grove) -> None:
+async def test_a_tree_has_as_many_runs_as_it_may(
+    grove: Grove, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Counted over the whole tree and its whole life, whichever process goes on with it."""
     grove.family(2, [Call("pause"), ask("more", "deeper"), Say("done")], "pause", "deeper")
     grove.agent("digger", echo)
@@ -68,7 +73,14 @@ async def test_a_tree_has_as_many_runs_as_it_may(grove: Grove) -> None:
     report = await grove.supervisor.resume("r1")
     assert report.output == "completed: done\ncompleted: done"
     assert grove.runs() == ["r1", "r1.1.0", "r1.1.1"]
-    assert grove.results("r1.1.0")[1] == "failed: the tree has 3 runs, its limit; no result so far"
+    assert grove.results("r1.1.0")[1] == "not run: the tree has 3 runs, its limit"
+    stopped = {line["child_id"]: line["status"] for line in grove.told("child_stopped")}
+    assert stopped.pop("r1.1.0.2.0") == stopped.pop("r1.1.1.2.0") == "not run"
+    assert set(stopped.values()) == {"completed"}
+    head = grove.state("r1.1.0").head
+    assert head.children == 0, "what never was takes no place of its parent's either"
+    assert main(["show", "r1.1.0", "--state-dir", str(grove.folder / "state")]) == 0
+    assert "r1.1.0.2.0" not in capsys.readouterr().out
 
 
 @played

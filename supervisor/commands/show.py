@@ -9,7 +9,7 @@ import msgspec
 from actors.events import Replied
 from actors.messages import ResultKind
 from actors.money import usd
-from actors.outcome import RESUMABLE
+from actors.outcome import NOT_RUN, RESUMABLE
 from actors.state import Call, Turn
 from actors.trace import shown_args
 from supervisor import output
@@ -115,7 +115,7 @@ def turn_text(
 def _call(call: Call, style: Style, whole: str | None, run_id: str) -> str:
     name = style.bold(visible(call.written.name))
     lines = [f"  {call.ref}  {name} {shown(shown_args(call))}"]
-    if call.is_child:
+    if call.is_child and not (call.result and call.result.child_status == NOT_RUN):
         lines.append(f"    {style.dim(f'run {run_id}.{call.ref}')}")
     if call.verdict:
         verdict = call.verdict
