@@ -137,6 +137,7 @@ class Tree:
     def _start(self, run_id: str, agent: str, why: str, frame: StartChild | None = None) -> Start:
         config = self._config
         spec = config.run_spec(agent, task=frame.task if frame else None)
+        limits = msgspec.structs.replace(spec.limits, max_depth=self._max_depth)
         if frame and frame.limit_nusd is not None:
             own = limits.max_budget_nusd
             limit = frame.limit_nusd if own is None else min(own, frame.limit_nusd)
@@ -168,7 +169,6 @@ class Tree:
 
     def _stop_for_room(self, words: str) -> None:
         """On a full disk no run can be trusted to save what it pays for, so all of them pause.
-        limits = msgspec.structs.replace(spec.limits, max_depth=self._max_depth)
 
         Nobody decided that the work should end: pending calls stay pending, for a resume.
         """
