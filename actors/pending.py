@@ -24,10 +24,6 @@ ARGS_SHOWN_MAX = 8 * 1024
 CRASHES_MAX = 3
 """A call that ended its process so often is not run again."""
 DOUBT_VERDICTS = ("run_again", "done", "not_done")
-IN_DOUBT_WORDS = (
-    "This call was started before the process was killed and its outcome is not known. "
-    "It was NOT run again. Check whether it happened before you ask for it again."
-)
 
 
 class ChildWait(msgspec.Struct, frozen=True):
@@ -213,6 +209,15 @@ def _started_before(
             return _in_doubt(state, rules, call, run)
 
 
+def in_doubt_words(state: State) -> str:
+    """What the model reads of a call whose outcome nobody knows, and how its process ended."""
+    crash = f" ({state.crash})" if state.crash else ""
+    return (
+        f"This call was started before the process was killed{crash} and its outcome is not known. "
+        "It was NOT run again. Check whether it happened before you ask for it again."
+    )
+
+
 def _is_the_same(rules: Rules, run: Run) -> bool:
     """Whether a call that was started would be just that again, and nobody has judged it since."""
     call, tool = run.call, run.tool
@@ -234,11 +239,10 @@ def _in_doubt(state: State, rules: Rules, call: Call, run: Run | Answer) -> Answ
 
     A plain write, or one that could be run again and is not the same any more.
     """
+    told = Answer(call, ResultKind.IN_DOUBT, in_doubt_words(state))
     if verdict := _doubt_verdict(call):
         if verdict == "run_again":
-            return (
-                run if isinstance(run, Run) else Answer(call, ResultKind.IN_DOUBT, IN_DOUBT_WORDS)
-            )
+            return run if isinstance(run, Run) else told
         assert call.verdict
         happened = "it happened" if verdict == "done" else "it did not happen"
         reason = f" ({call.verdict.reason})" if call.verdict.reason else ""
@@ -254,7 +258,7 @@ def _in_doubt(state: State, rules: Rules, call: Call, run: Run | Answer) -> Answ
         raw = run.arguments.canonical if isinstance(run, Run) else call.arguments.encode()
         args, path = _as_written(raw), path_of(state.run_id)
         return InDoubt(state.run_id, call.ref, call.written.name, args, path)
-    return Answer(call, ResultKind.IN_DOUBT, IN_DOUBT_WORDS)
+    return told
 
 
 def _rejected_words(reason: str) -> str:

@@ -19,7 +19,7 @@ from actors.decision import Answer, Calls, Run
 from actors.events import Abandoned, Finished, Started
 from actors.fan_out import FanOut
 from actors.messages import Nature, ResultKind
-from actors.pending import IN_DOUBT_WORDS
+from actors.pending import in_doubt_words
 from actors.record import Record
 from actors.resources import limit_words
 from actors.spec import ErrorPolicy
@@ -122,7 +122,8 @@ class ToolCalls:
                     words = "done: a check after a restart found that this call had taken effect"
                     return Finished(ref=ref, outcome=ResultKind.OK, content=words)
                 if verdict != "not_done":
-                    return Finished(ref=ref, outcome=ResultKind.IN_DOUBT, content=IN_DOUBT_WORDS)
+                    words = in_doubt_words(self._record.state)
+                    return Finished(ref=ref, outcome=ResultKind.IN_DOUBT, content=words)
             boundary(f"tool:{tool.name}:before")
             with trio.move_on_after(tool.timeout_seconds) as scope:
                 value = await self._call(tool, context, run)

@@ -169,7 +169,7 @@ class Child:
                     return
                 stillborn, start = 0, msgspec.structs.replace(start, why="resume", fail=words)
                 continue
-            crash = f"{exit_.words}{self._oom.words(exit_)}"
+            crash = f"{exit_.words}{self._oom.words(exit_, start.spec.resources)}"
             start = msgspec.structs.replace(start, why="restart", crash=crash)
             with trio.move_on_after(BACK_OFF_SECONDS[min(crashes, len(BACK_OFF_SECONDS) - 1)]):
                 await self._stop_asked.wait()

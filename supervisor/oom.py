@@ -1,8 +1,9 @@
-"""Whether the system has killed a process because its memory had run out."""
+"""Whether a process was killed because it had used up its CPU time, or the system its memory."""
 
 import signal
 from pathlib import Path
 
+from actors.spec import Resources
 from supervisor.spawned import Exit
 
 VMSTAT = Path("/proc/vmstat")
@@ -14,14 +15,24 @@ class OomWatch:
     def __init__(self) -> None:
         self._kills = _kills()
 
-    def words(self, ending: Exit) -> str:
-        """What to say of an ending that such a kill explains; nothing for any other.
+    def words(self, ending: Exit, limits: Resources) -> str:
+        """What to say of an ending that a limit or such a kill explains; nothing for any other.
 
-        The kernel tells how many it has killed and not whom, so this is a likelihood.
+        The kernel tells how many it has killed and not whom, so that is a likelihood.
         """
         before, self._kills = self._kills, _kills()
+        if _out_of_time(ending, limits.cpu_seconds):
+            return f", as it had used up its CPU time of {limits.cpu_seconds} s (cpu_s)"
         killed = ending.signal == signal.SIGKILL and self._kills > before
         return ", very likely by the system, which had run out of memory" if killed else ""
+
+
+def _out_of_time(ending: Exit, seconds: int | None) -> bool:
+    """SIGXCPU says so; who ignores that is killed a second of CPU time later."""
+    if seconds is None:
+        return False
+    late = ending.signal == signal.SIGKILL and ending.cpu_seconds > seconds
+    return late or ending.signal == signal.SIGXCPU
 
 
 def _kills() -> int:

@@ -129,6 +129,13 @@ async def write_long(context: ToolContext) -> str:
     return "written"
 
 
+@tool
+async def burn() -> str:
+    """Change who knows what, and let nothing else in the process have a turn."""
+    while True:
+        pass
+
+
 @tool(read_only=True)
 async def spin() -> str:
     """Compute without end, in the process's only thread."""

@@ -105,7 +105,7 @@ class Story:
         """What is to be done next."""
         return decide(self.state, self.rules, now=self.now, input_tokens=input_tokens)
 
-    def open(self, why: str = "start") -> None:
+    def open(self, why: str = "start", crash: str = "") -> None:
         """A process takes the run."""
         self.epoch += 1
         self.tell(
@@ -126,6 +126,7 @@ class Story:
                 tools={one.name: one.nature.value for one in self.rules.catalogue},
                 prices=self.prices,
                 prompts=PROMPTS if self.epoch == 1 else (),
+                crash=crash,
             )
         )
 

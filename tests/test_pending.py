@@ -13,7 +13,8 @@ from actors import tool
 from actors.decision import Answer, Ask, AskPerson, Calls, Finish, Run
 from actors.messages import Nature, ResultKind, ToolCall
 from actors.outcome import Approval, InDoubt, Status
-from actors.pending import CRASHES_MAX, IN_DOUBT_WORDS
+from actors.pending import CRASHES_MAX, in_doubt_words
+from actors.state import State
 from actors.tools import Tool
 from actors.verdict import Verdict, _given
 
@@ -184,6 +185,7 @@ def test_a_rejection_is_words():
     )
 
 
+IN_DOUBT = in_doubt_words(State())
 PROBED = tool(probe=lambda to, key: "unknown", name="write")(write.function)
 
 
@@ -212,7 +214,7 @@ def test_a_started_call_is_treated_as_it_was_recorded(
         assert (run.attempt, run.probe_first) == (2, probed)
     else:
         answer = answered(story)
-        assert (answer.outcome, answer.content) == (ResultKind.IN_DOUBT, IN_DOUBT_WORDS)
+        assert (answer.outcome, answer.content) == (ResultKind.IN_DOUBT, IN_DOUBT)
 
 
 async def again(to: int = 0) -> str:
@@ -294,7 +296,7 @@ def test_a_call_is_run_again_only_as_what_it_was(
         return
     assert not ran
     if isinstance(decision, Calls):
-        assert [one.content for one in decision.answers] == [IN_DOUBT_WORDS]
+        assert [one.content for one in decision.answers] == [IN_DOUBT]
         return
     assert isinstance(decision, Finish)
     doubt = decision.outcome.interruption
@@ -348,7 +350,7 @@ def test_a_write_in_doubt_is_told_or_put_to_a_person(policy: str | None, one: To
         assert decision.outcome.interruption.call == "1.0"
     else:
         assert isinstance(decision, Calls)
-        assert decision.answers[0].content == IN_DOUBT_WORDS
+        assert decision.answers[0].content == IN_DOUBT
 
 
 def test_run_again_holds_for_one_run():
@@ -585,3 +587,15 @@ def test_an_approval_of_long_arguments_is_recorded_as_an_excerpt():
     ending = story.decide()
     assert isinstance(ending, Finish)
     assert len(msgspec.msgpack.encode(ending.outcome.interruption)) < 1_000_000
+
+
+def test_a_call_in_doubt_says_how_its_process_ended():
+    """Where its supervisor saw it, so that the model knows what not to repeat."""
+    story = replied(call("write"))
+    story.start("1.0", Nature.WRITE)
+    story.open("restart", crash="killed by SIGKILL, very likely by the system")
+    assert (
+        "process was killed (killed by SIGKILL, very likely by the system) and"
+        in answered(story).content
+    )
+    assert "process was killed and" in IN_DOUBT

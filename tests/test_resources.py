@@ -11,6 +11,7 @@ from caged_tools import MIB
 from world import World
 
 from actors import landlock
+from actors.events import Opened
 from actors.outcome import Outcome, Status
 from actors.resources import limit_words
 from actors.spec import Resources
@@ -22,6 +23,7 @@ from supervisor.config import ConfigError, load_config
 __all__ = ["helpers_on_the_path"]
 
 DONE = Say("done")
+OUT_OF_TIME = "killed by SIGXCPU, as it had used up its CPU time of 1 s (cpu_s)"
 LIMITS = Resources(memory_mib=1024, cpu_seconds=50, open_files=100, file_size_mib=10)
 CONFIG = """
 [run]
@@ -71,13 +73,32 @@ async def test_programs_have_their_actor_s_limits(world: World):
 
 @pytest.mark.slow
 async def test_a_run_out_of_cpu_time_fails_by_name(world: World):
-    """Each process is killed at its limit; after the restarts the run's error names the signal."""
+    """Each process is killed at its limit; after the restarts the run's error names the limit."""
     world.change(max_restarts=1)
     outcome = await run(world, "spin", Resources(cpu_seconds=1))
     assert outcome.status is Status.FAILED
     assert outcome.error
     assert "crash loop" in outcome.error
-    assert "killed by SIGXCPU" in outcome.error
+    assert outcome.error.endswith(f"the last process {OUT_OF_TIME}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tool", "words", "processes"),
+    [
+        ("burn", f"started before the process was killed ({OUT_OF_TIME}) and its outcome is", 2),
+        ("spin", f"ended the process 3 times, the last one {OUT_OF_TIME}, and was not run", 4),
+    ],
+)
+async def test_the_model_reads_which_limit_ended_its_call(
+    world: World, tool: str, words: str, processes: int
+):
+    """A write that nobody can answer for, and a read that was tried again; the run goes on."""
+    outcome = await run(world, tool, Resources(cpu_seconds=1))
+    assert outcome.status is Status.COMPLETED
+    (result,) = world.results()
+    assert words in result
+    assert len([one for one in world.events if isinstance(one, Opened)]) == processes
 
 
 async def test_too_little_memory_to_work_in_is_refused(world: World):
