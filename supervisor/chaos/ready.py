@@ -27,17 +27,18 @@ def marked() -> bool:
 
 
 def restart_marked(key_names: Collection[str]) -> None:
-    """Become the same program anew, with the marker in its environment and without keys.
+    """Become the same program anew, with the marker where /proc shows it and without keys.
 
-    /proc shows a process and all its forks the environment it was started with. By the marker in
-    there tools are found that outlive their actor; and a key, which no script needs, would be read
-    there by tools, whatever was taken out of the environment since.
+    /proc shows of a process and all its forks what it was started with. By the marker in there
+    tools are found that outlive their actor; and a key, which no script needs, would be read there
+    by tools, whatever was taken out of the environment since.
     """
     sys.stdout.flush()
     sys.stderr.flush()
     environment = {name: value for name, value in os.environ.items() if name not in key_names}
     environment[custodian.MARKER] = custodian.BLANK
-    arguments = [sys.executable, "-P", "-m", "supervisor", *sys.argv[1:]]
+    python = [sys.executable, "-P", *custodian.BLANK_ARGUMENTS]
+    arguments = [*python, "-m", "supervisor", *sys.argv[1:]]
     os.execve(sys.executable, arguments, environment)
 
 
