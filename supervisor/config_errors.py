@@ -1,6 +1,5 @@
 """What is wrong with a configuration, in one sentence: where, what was expected, what to do."""
 
-import difflib
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -9,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
+from actors.closest import closest
 from actors.text import excerpt
 from supervisor.terminal import visible
 
@@ -55,9 +55,8 @@ def convert(table: Mapping[str, Any], kind: type[T], origin: Origin) -> T:
 def nearest(word: str, known: Iterable[str]) -> str:
     """``did you mean X?`` for the nearest known word, else the known words."""
     names = sorted(known)
-    close = difflib.get_close_matches(word[:100], names, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {close[0]}?"
+    if near := closest(word, names):
+        return f"did you mean {near}?"
     return f"known here: {', '.join(names[:_NAMED_MAX])}" if names else "none is known here"
 
 

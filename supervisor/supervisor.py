@@ -23,7 +23,7 @@ from supervisor.code_check import check_code
 from supervisor.config import Config, api_key, key_names
 from supervisor.config_tree import DEFAULT_KEY_ENV
 from supervisor.report import Report, report, tree_report
-from supervisor.scripted import Scripted, settings_of
+from supervisor.scripted import Scripted
 from supervisor.spawner import Spawner, open_spawner
 from supervisor.state_dir import StateDir
 from supervisor.stop_socket import listen
@@ -61,7 +61,7 @@ class Supervisor:
         self._listener = listener
         self._shown = frozenset(shown)
         self._trees: dict[str, Tree] = {}
-        self._providers: dict[str, str] = {}
+        self._providers: dict[str, Scripted] = {}
         self._checks: set[trio.CancelScope] = set()
         self._stopped: tuple[str, str] | None = None
 
@@ -174,12 +174,12 @@ class Supervisor:
         if section.kind == "openai":
             assert section.base_url, "the configuration was checked"
             return section.base_url
-        settings = settings_of(section, (config.folder,))
-        key = repr(settings)
-        if key not in self._providers:
-            scripted = Scripted(self.spawner, settings)
-            self._providers[key] = await self._nursery.start(scripted.serve)
-        return self._providers[key]
+        wanted = Scripted(self.spawner, config, agent)
+        scripted = self._providers.get(wanted.identity)
+        if scripted is None:
+            await self._nursery.start(wanted.serve)
+            scripted = self._providers[wanted.identity] = wanted
+        return scripted.base_url(config, agent)
 
     def stop(self, reason: str, who: str = "user") -> None:
         """Stop every run, and every run that is started after this."""

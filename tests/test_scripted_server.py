@@ -166,7 +166,7 @@ async def test_connection_is_kept_alive(nursery: trio.Nursery) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"script": "absent"}, "no script 'absent'"),
+        ({"script": "absent"}, "no script absent; the scripts are"),
         ({"latency_ms": -1}, "negative"),
         ({"window_tokens": -1}, "negative"),
         ({"modules": ("absent_module",)}, "absent_module"),

@@ -25,7 +25,7 @@ from actors.testing.chat import Chat, ChatError, decode
 from actors.testing.faults import BILLED, Fault, FaultBook, FaultKind, check_faults
 from actors.testing.meter import Measure, Meter
 from actors.testing.replies import Answer, Reply
-from actors.testing.scripts import Conversation, Script, ScriptError, load, play
+from actors.testing.scripts import Conversation, Script, ScriptError, load, no_script, play
 from actors.testing.server import Request, serve_http
 from actors.tokens import TokenizerError, encoding
 
@@ -53,10 +53,13 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What ``main`` writes back: where it serves, or why it does not."""
+    """What ``main`` writes back: where it serves which scripts, or why it does not."""
 
     base_url: str = ""
+    scripts: tuple[str, ...] = ()
     error: str = ""
+    key: str = ""
+    """What of its settings is at fault, as the key of a ``[provider]`` table; empty: not known."""
 
 
 class Bill(msgspec.Struct, frozen=True):
@@ -86,14 +89,18 @@ class Provider:
         self._faults = check_faults(settings.faults)
         self._scripts = load(settings.modules, settings.search_path)
         if settings.script and settings.script not in self._scripts:
-            names = ", ".join(sorted(self._scripts))
-            raise ScriptError(f"there is no script {settings.script!r}; the scripts are {names}")
+            raise ScriptError(no_script(settings.script, self._scripts), "script")
         self._meter = Meter()
         self._book = FaultBook()
         self._ledger = -1
         if settings.ledger is not None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._ledger = os.open(settings.ledger, flags, 0o600)
+
+    @property
+    def scripts(self) -> tuple[str, ...]:
+        """The names of the scripts that it plays."""
+        return tuple(sorted(self._scripts))
 
     def close(self) -> None:
         """Close the ledger."""
@@ -123,7 +130,7 @@ class Provider:
     def _models(self) -> Answer:
         models = [
             {"id": name, "object": "model", "created": 0, "owned_by": "exeunt"}
-            for name in sorted(self._scripts)
+            for name in self.scripts
         ]
         return Answer(body=replies.to_json({"object": "list", "data": models}))
 
@@ -228,25 +235,30 @@ def main(fd: int) -> int:
         channel.settimeout(HANDSHAKE_SECONDS)
         try:
             settings = msgspec.msgpack.decode(_read_frame(channel), type=ProviderSettings)
-            Provider(settings).close()  # a rehearsal, so that a mistake is told in words
+            rehearsal = Provider(settings)  # so that a mistake is told in words
+            rehearsal.close()
             encoding()
             bound = socket.create_server(("127.0.0.1", settings.port))
         except (ValueError, ScriptError, TokenizerError, OSError, EOFError) as problem:
             with contextlib.suppress(OSError):  # nobody may be left to read why
-                _send_frame(channel, Ready(error=str(problem)))
+                key = problem.key if isinstance(problem, ScriptError) else ""
+                _send_frame(channel, Ready(error=str(problem), key=key))
             return 2
-        trio.run(_serve_channel, settings, bound, channel)
+        trio.run(_serve_channel, settings, rehearsal.scripts, bound, channel)
     return 0
 
 
 async def _serve_channel(
-    settings: ProviderSettings, bound: socket.socket, channel: socket.socket
+    settings: ProviderSettings,
+    scripts: tuple[str, ...],
+    bound: socket.socket,
+    channel: socket.socket,
 ) -> None:
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(bound))
     async with trio.open_nursery() as nursery:
         base_url: str = await nursery.start(serve, settings, [listener])
         with contextlib.suppress(OSError):  # a reset is the other end's way of closing, too
-            _send_frame(channel, Ready(base_url=base_url))
+            _send_frame(channel, Ready(base_url=base_url, scripts=scripts))
             ears = trio.socket.from_stdlib_socket(channel)
             while await ears.recv(1):
                 pass

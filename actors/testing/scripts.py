@@ -19,15 +19,24 @@ from typing import Any, cast
 
 import msgspec
 
+from actors.closest import guess
 from actors.messages import ToolCall
 from actors.testing.faults import Fault, check_faults
+from actors.user_module import ModuleError, load_module
 
 CATALOGUE = "actors.testing.catalogue"
 """The module of the built-in scripts, loaded in the same way as users' own."""
 
 
 class ScriptError(Exception):
-    """A script cannot be found or loaded, or did not return a reply; its author must act."""
+    """A script cannot be found or loaded, or did not return a reply; its author must act.
+
+    ``key`` is that of a ``[provider]`` table, such as ``scripts[0]``, where one is at fault.
+    """
+
+    def __init__(self, words: str, key: str = "") -> None:
+        super().__init__(words)
+        self.key = key
 
 
 class Say(msgspec.Struct, frozen=True):
@@ -101,7 +110,7 @@ def script(
     return register
 
 
-def load(modules: Iterable[str] = (), search_path: Iterable[str] = ()) -> dict[str, Script]:
+def load(modules: Iterable[str] = (), search_path: Sequence[str] = ()) -> dict[str, Script]:
     """Import the catalogue and users' modules; return all scripts known now, by name.
 
     An entry is ``module`` (its decorated functions count) or ``module:attribute`` (one function,
@@ -111,18 +120,26 @@ def load(modules: Iterable[str] = (), search_path: Iterable[str] = ()) -> dict[s
         ScriptError: a module fails to import, or an attribute is no function.
     """
     sys.path[:0] = [folder for folder in search_path if folder not in sys.path]
-    for entry in (CATALOGUE, *modules):
+    importlib.import_module(CATALOGUE)
+    for index, entry in enumerate(modules):
         module_name, _, attribute = entry.partition(":")
         try:
-            module = importlib.import_module(module_name)
-        except Exception as error:  # a user's module may raise anything at import
-            raise ScriptError(f"scripts of {module_name!r} cannot be loaded: {error!r}") from error
+            module = load_module(module_name, search_path)
+        except ModuleError as error:
+            raise ScriptError(str(error), f"scripts[{index}]") from error
         if attribute:
             function: Any = getattr(module, attribute, None)
             if not callable(function):
-                raise ScriptError(f"{module_name!r} has no script function {attribute!r}")
+                words = f"{module_name!r} has no script function {attribute!r}"
+                raise ScriptError(words, f"scripts[{index}]")
             _scripts[entry] = Script(entry, cast("ScriptFunction", function))
     return dict(_scripts)
+
+
+def no_script(name: str, known: Iterable[str]) -> str:
+    """Words for a name that is not among the known ones."""
+    names = sorted(known)
+    return f"there is no script {name}; {guess(name, names)}the scripts are {', '.join(names)}"
 
 
 def play(script: Script, conversation: Conversation) -> tuple[str | None, tuple[ToolCall, ...]]:

@@ -24,7 +24,7 @@ from supervisor.config import Config, ConfigError, api_key, key_names, load_conf
 from supervisor.config_sections import Provider
 from supervisor.config_tree import DEFAULT_KEY_ENV
 from supervisor.file_system import doubts_of
-from supervisor.scripted import Scripted, ScriptedError, settings_of
+from supervisor.scripted import Scripted, ScriptedError
 from supervisor.spawned import SpawnError
 from supervisor.spawner import Spawner, open_spawner
 from supervisor.state_dir import StateDir, StateError
@@ -191,8 +191,8 @@ async def _processes(config: Config | None, state_dir: StateDir) -> list[Check]:
             await look("processes", _spawn(spawner))
             if config is not None:
                 await look("tools", _tools(spawner, config, state_dir))
-                for agent, models in _providers(config):
-                    await look("provider", _provider(spawner, config, agent, models))
+                for agents in _providers(config):
+                    await look("provider", _provider(spawner, config, agents))
     except (SpawnError, ValueError) as error:
         checks.append(Check("processes", False, f"{error}; try EXEUNT_SPAWN=subprocess"))
     return checks
@@ -223,26 +223,27 @@ async def _tools(spawner: Spawner, config: Config, state_dir: StateDir) -> str:
     return "; ".join(f"{agent} has {', '.join(tools) or 'none'}" for agent, tools in named)
 
 
-def _providers(config: Config) -> list[tuple[str, dict[str, None]]]:
-    """The agents that stand for a provider each, and the models that are asked of it."""
-    found: dict[str, tuple[str, dict[str, None]]] = {}
+def _providers(config: Config) -> list[list[str]]:
+    """The agents in use, those of one provider together."""
+    found: dict[str, list[str]] = {}
     for agent in config.agents_in_use():
-        _, models = found.setdefault(repr(config.provider_of(agent)), (agent, {}))
-        models[config.run_spec(agent).provider.model] = None
+        found.setdefault(repr(config.provider_of(agent)), []).append(agent)
     return list(found.values())
 
 
-async def _provider(spawner: Spawner, config: Config, agent: str, models: dict[str, None]) -> str:
-    section = config.provider_of(agent)
+async def _provider(spawner: Spawner, config: Config, agents: list[str]) -> str:
+    section = config.provider_of(agents[0])
+    models = dict.fromkeys(config.run_spec(agent).provider.model for agent in agents)
     if section.kind == "openai":
         assert section.base_url, "the configuration was checked"
-        return await _ask(section.base_url, api_key(config, agent=agent), models, section)
-    scripted = Scripted(spawner, settings_of(section, (config.folder,)))
+        return await _ask(section.base_url, api_key(config, agent=agents[0]), models, section)
+    scripted = Scripted(spawner, config, agents[0])
     words: str | None = None
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         try:
-            base_url: str = await nursery.start(scripted.serve)
+            await nursery.start(scripted.serve)
+            (base_url,) = {scripted.base_url(config, agent) for agent in agents}
             words = await _ask(base_url, None, models, section)
         except Exception as error:
             # Kept, as the nursery would hand it on inside a group.
@@ -294,6 +295,4 @@ async def _ask(base_url: str, key: str | None, models: dict[str, None], section:
     missing = ", ".join(model for model in models if model not in names)
     if not missing:
         return f"{section.kind} at {base_url} has {', '.join(models)}"
-    if section.kind == "scripted" and section.script is None:
-        raise Problem(f"there is no script {missing}; the scripts are {', '.join(sorted(names))}")
     return f"{base_url} answers, but does not list {missing}"
