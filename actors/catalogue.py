@@ -1,11 +1,12 @@
 """The catalogue: the tools of one run, gathered from their modules, as the model sees them."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from actors.closest import guess
 from actors.notes import NOTE_TOOLS
 from actors.spec import ToolsSpec
 from actors.tools import Tool
@@ -60,17 +61,16 @@ class Catalogue:
         notes = (SHIPPED_NOTES,) if NOTE_TOOLS.intersection(spec.names) else ()
         available: dict[str, Tool] = {}
         for module in (*shipped, *notes, *spec.modules):
-            for value in vars(load_module(module, spec.search_path)).values():
-                if isinstance(value, Tool):
-                    _add(available, value, "module", module)
+            for one in tools_of(module, spec.search_path):
+                _add(available, one, "module", module)
         for one in further:
             _add(available, one, "child", one.name)
         missing = [name for name in spec.names if name not in available]
         if missing:
             hint = "" if shipped else " (the file tools need a workspace)"
             raise CatalogueError(
-                f"there is no tool {', '.join(missing)};"
-                f" available: {', '.join(sorted(available)) or 'none'}{hint}",
+                f"there is no tool {', '.join(missing)}; {guess(missing[0], available)}"
+                f"available: {', '.join(sorted(available)) or 'none'}{hint}",
                 name=missing[0],
             )
         if len(set(spec.names)) < len(spec.names):
@@ -102,6 +102,12 @@ class Catalogue:
         Raises KeyError for a name that is not in the catalogue.
         """
         return self._digests[name]
+
+
+def tools_of(module: str, search_path: Sequence[str] = ()) -> list[Tool]:
+    """The tools that a module holds, its own and those it imports; raises ModuleError."""
+    values = vars(load_module(module, search_path)).values()
+    return [value for value in values if isinstance(value, Tool)]
 
 
 def _described(one: Tool) -> dict[str, Any]:

@@ -14,12 +14,12 @@ import msgspec
 import trio
 
 from actors import prctl
-from actors.catalogue import Catalogue, CatalogueError
+from actors.catalogue import Catalogue, CatalogueError, tools_of
 from actors.children import child_tools
 from actors.confinement import ConfinementError, confine
 from actors.stop_condition import load_condition
 from actors.tool_errors import ArgumentError
-from actors.user_module import ModuleError, load_module
+from actors.user_module import ModuleError
 from actors.wire import Check, Checked, Loading, Place, Start, encode, to_check
 
 ASKED_SECONDS_MAX = 30.0
@@ -60,7 +60,9 @@ def _look(asked: Check) -> Iterator[Loading | Checked]:
             path = spec.tools.search_path
             for module in spec.tools.modules:
                 yield Loading(place := Place(spec.agent, "module", module))
-                load_module(module, path)
+                if not tools_of(module, path):
+                    words = f"the module {module} has no tools; mark functions in it with @tool"
+                    raise ModuleError(words)
             for condition in spec.limits.stop_when:
                 yield Loading(place := Place(spec.agent, "stop_when", condition))
                 load_condition(condition, path)

@@ -1,12 +1,16 @@
 """A module of the user's own: found beside the configuration or installed, and loaded by name."""
 
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 
 from actors.text import excerpt
+
+_OURS = f"{Path(__file__).parent}{os.sep}"
 
 
 class ModuleError(Exception):
@@ -31,13 +35,20 @@ def load_module(name: str, search_path: Sequence[str] = ()) -> ModuleType:
             raise ModuleError(words) from error
         words = f"the module {name} needs {error.name}, which is missing; install it"
         raise ModuleError(words) from error
+    except PermissionError as error:
+        words = f"the module {name} needs {error.filename}, which it may not read"
+        remedy = "where a sandbox forbids that, name it there under read"
+        raise ModuleError(f"{words}; {remedy}{_line(error)}") from error
     except (Exception, SystemExit) as error:
         words = excerpt(f"{type(error).__name__}: {error}")
         raise ModuleError(f"the module {name} cannot be imported: {words}{_line(error)}") from error
 
 
 def _line(error: BaseException) -> str:
-    """Where it was raised, leaving out the import's own lines; a SyntaxError says it itself."""
+    """Where it was raised, leaving out the import's own lines; a SyntaxError says it itself.
+
+    What we refuse, such as a tool without annotations, is wrong where the user's code calls ours.
+    """
     frames = traceback.extract_tb(error.__traceback__)[2:]
-    lines = [f" ({one.filename}, line {one.lineno})" for one in frames if one.filename[0] != "<"]
-    return lines[-1] if lines else ""
+    own = [one for one in frames if not one.filename.startswith(("<", _OURS))]
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""

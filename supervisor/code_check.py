@@ -9,6 +9,7 @@ import os
 import signal
 from pathlib import Path
 
+import msgspec
 import trio
 
 from actors.spec import RunSpec
@@ -45,7 +46,7 @@ async def check_code(
     """
     alike: dict[object, list[RunSpec]] = {}
     for agent in config.agents_in_use():
-        spec = config.run_spec(agent, task="")
+        spec = _spec_of(config, agent)
         if spec.tools.modules or spec.limits.stop_when:
             alike.setdefault((spec.resources, spec.sandbox), []).append(spec)
     # A process can be confined only once.
@@ -69,6 +70,13 @@ async def check_arguments(
         raise ArgumentError(found.words)
     if found.words:
         raise config.error(_key(config, found.place), found.words)
+
+
+def _spec_of(config: Config, agent: str) -> RunSpec:
+    """A run that could name every tool with an agent behind it, as it could any of a module."""
+    spec = config.run_spec(agent, task="")
+    tools = msgspec.structs.replace(spec.tools, agents=config.agent_tools())
+    return msgspec.structs.replace(spec, tools=tools)
 
 
 def _key(config: Config, place: Place) -> str:

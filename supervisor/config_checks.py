@@ -66,6 +66,10 @@ def _check_source(config: Config, name: str, source: ToolSource, origin: Origin)
         raise origin.error(key, f"expected exactly one of root, module, agent, found {found}")
     if (source.root is not None) != (name == "files"):
         raise origin.error(key, "root belongs in [tools.files], and nothing else does; move it")
+    for other in list(config.tools)[: list(config.tools).index(name)]:
+        if source.module is not None and config.tools[other].module == source.module:
+            words = f"{source.module} is the module of [tools.{other}] already; keep one of the two"
+            raise origin.error(f"{key}.module", words)
     if source.agent is not None and name in SHIPPED_TOOLS:
         raise origin.error(key, f"{name} is the name of a shipped tool; choose another")
     if source.agent is not None and source.agent not in config.agents:

@@ -1,6 +1,7 @@
 """A configuration that was read and checked, and the run specifications that follow from it."""
 
 import hashlib
+from collections.abc import Iterable
 from typing import Literal, TypeVar
 
 import msgspec
@@ -90,6 +91,20 @@ class Config(Document, frozen=True, kw_only=True):
             if name in self.tools and self.tools[name].agent is not None
         }
 
+    def agent_tools(self, names: Iterable[str] | None = None) -> tuple[AgentTool, ...]:
+        """The tools of these names that have an agent behind them; of all names by default."""
+        return tuple(
+            AgentTool(
+                name=name,
+                agent=source.agent,
+                description=source.description
+                or f"Hand a question to the agent {source.agent}, which works on it by itself.",
+                max_budget_nusd=_limits(self.agents[source.agent].limits).max_budget_nusd,
+            )
+            for name in (self.tools if names is None else names)
+            if (source := self.tools.get(name)) is not None and source.agent is not None
+        )
+
     def run_spec(self, agent: str | None = None, task: str | None = None) -> RunSpec:
         """What a run of an agent is asked to do, the root by default; raises ConfigError."""
         name = self.run.agent if agent is None else agent
@@ -105,7 +120,7 @@ class Config(Document, frozen=True, kw_only=True):
             system=DEFAULT_SYSTEM if section.system is None else section.system,
             provider=self._provider_spec(name),
             prices=self._prices(),
-            tools=self._tools_spec(name, section),
+            tools=self._tools_spec(section),
             limits=_limits(section.limits),
             context=ContextSpec(
                 budget_tokens=_limit(section.context.budget_tokens),
@@ -156,21 +171,12 @@ class Config(Document, frozen=True, kw_only=True):
             output=round(self.pricing.output * _PICO_PER_MILLION),
         )
 
-    def _tools_spec(self, name: str, agent: Agent) -> ToolsSpec:
+    def _tools_spec(self, agent: Agent) -> ToolsSpec:
         sources = self.tools.values()
         variables = [one for source in sources for one in source.environment]
         return ToolsSpec(
             names=agent.tools,
-            agents=tuple(
-                AgentTool(
-                    name=tool,
-                    agent=child,
-                    description=self.tools[tool].description
-                    or f"Hand a question to the agent {child}, which works on it by itself.",
-                    max_budget_nusd=_limits(self.agents[child].limits).max_budget_nusd,
-                )
-                for tool, child in self.child_agents(name).items()
-            ),
+            agents=self.agent_tools(agent.tools),
             modules=tuple(source.module for source in sources if source.module is not None),
             search_path=(self.folder,),
             workspace=next((source.root for source in sources if source.root is not None), None),

@@ -58,6 +58,12 @@ import os, subprocess
 print(os.getpid(), subprocess.Popen(["sleep", "60"]).pid)
 """
 OTHER = '[tools.other]\nmodule = "other"'
+UNFIT = """from actors import tool
+
+@tool{}
+def f({}) -> str:
+    return ""
+"""
 KEY = "sk-a-key-that-no-module-may-see"
 
 
@@ -137,6 +143,14 @@ def test_sound_code_is_accepted(desk: Desk, host: Host) -> None:
         ("raise SystemExit(3)", "cannot be imported: SystemExit: 3"),
         ("import os; os._exit(0)", "ended its process (exited with status 0); take that out"),
         ("import os; os.kill(os.getpid(), 9)", "ended its process (killed by SIGKILL)"),
+        ("", "the module my_tools has no tools; mark functions in it with @tool"),
+        ("def mine() -> str: return ''", "the module my_tools has no tools; mark functions in it"),
+        (UNFIT.format("", "a"), "cannot be imported: TypeError: f: parameter a has no annotation (/"),
+        (UNFIT.format("", "a"), "/my_tools.py, line 3)"),
+        (UNFIT.format("", "a: Nowhere"), "/my_tools.py, line 4)"),
+        (UNFIT.format("", "a: object"), "/my_tools.py, line 3)"),
+        (UNFIT.format("(timeout_s=0)", ""), "/my_tools.py, line 3)"),
+        (UNFIT.format("(read_only=True, keyed=True)", ""), "/my_tools.py, line 3)"),
         ("import trio; trio.run(trio.sleep, 0)", "RuntimeError: Attempted to call run() from insi"),
     ],
 )
@@ -187,8 +201,19 @@ def test_a_zygote_that_dies_meanwhile_is_not_taken_for_a_fault(desk: Desk, host:
 @pytest.mark.parametrize(
     ("tools", "modules", "words"),
     [
-        (("mine", "yours"), {}, "agents.lead.tools[1]: there is no tool yours; available: delete_"),
+        (("mine", "yours"), {}, "agents.lead.tools[1]: there is no tool yours; available: ask, de"),
         (("own",), {}, "agents.lead.tools[0]: there is no tool own; available: "),
+        (("aks",), {}, "agents.lead.tools[0]: there is no tool aks; did you mean ask? available: a"),
+        (
+            ("mine", "mein"),
+            {},
+            "agents.lead.tools[1]: there is no tool mein; did you mean mine? available: ask, del",
+        ),
+        (
+            ("mine",),
+            {"my_tools": f"{MINE}\n{MINE.replace('mine', 'ask')}"},
+            "tools.ask: two tools are named ask: one in my_tools and [tools.ask] with the agent s",
+        ),
         (
             ("ask",),
             {"my_tools": MINE.replace("mine", "ask")},

@@ -77,6 +77,11 @@ def load(folder: Path, text: str) -> Config:
             "agents.lead.tools[1]: research is named twice; remove one",
         ),
         (
+            "[tools.files]",
+            '[tools.mine]\nmodule = "m"\n[tools.more]\nmodule = "m"\n[tools.files]',
+            "tools.more.module: m is the module of [tools.mine] already; keep one of the two",
+        ),
+        (
             'tools = ["research"]',
             'tools = ["reserch"]',
             "agents.lead.tools[0]: there is no tool reserch (did you mean research?)",
