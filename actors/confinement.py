@@ -11,8 +11,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from actors import landlock, resources
+from actors.code_files import code_files
 from actors.notes import FOLDER, NOTE_TOOLS
-from actors.spec import Sandbox
+from actors.spec import RunSpec, Sandbox
 from actors.wire import Start
 
 _PROBE = "sandbox-probe"
@@ -53,6 +54,7 @@ def confine(start: Start) -> None:
         landlock.restrict(
             writable=writable,
             readable=_readable(start, spec.sandbox),
+            listable=_listable(spec),
             ports=ports,
         )
     except OSError as error:
@@ -93,13 +95,17 @@ def _readable(start: Start, sandbox: Sandbox) -> list[Path] | None:
     """What may be read if not everything: what the run names, and what it needs to run at all."""
     if sandbox.read is None:
         return None
-    needed = [*_SYSTEM, *sys.path, sys.prefix, sys.base_prefix]
-    if start.spec.tools.modules:
-        needed += start.spec.tools.search_path
+    needed = [*_SYSTEM, *sys.path, sys.prefix, sys.base_prefix, *code_files(start.spec)]
     if start.spec.tools.agents:
         # A parent reads its children's journals.
         needed.append(str(Path(start.run_dir).parent))
     return [*map(Path, sandbox.read), *(Path(one) for one in needed if os.access(one, os.F_OK))]
+
+
+def _listable(spec: RunSpec) -> list[Path]:
+    """Where an import looks for a run's own modules: in the listings of these folders."""
+    folders = map(Path, spec.tools.search_path) if code_files(spec) else ()
+    return [folder for folder in folders if folder.is_dir()]
 
 
 def _port(base_url: str) -> int:

@@ -2,7 +2,7 @@
 
 Linux binds them to the calling thread and to what that thread starts later, so they are given up
 before there is another thread. What was opened before stays open. Not covered, as Landlock does
-not know it: UDP, Unix sockets that have a path, chmod, and reads unless ``readable`` is given.
+not know it: UDP, Unix sockets that have a path, chmod, utime, and reads without ``readable``.
 """
 
 import ctypes
@@ -48,13 +48,15 @@ def restrict(
     *,
     writable: Iterable[Path],
     readable: Iterable[Path] | None = None,
+    listable: Iterable[Path] = (),
     ports: Iterable[int] | None = None,
 ) -> None:
     """Give up all writing but below ``writable``; None leaves reading, or TCP, as it is.
 
-    What is writable is readable too. ``ports`` are those that TCP may connect to, at any address;
-    none may be listened on. Signals to processes outside are given up where the kernel can.
-    Raises OSError: then nothing is given up, or a path is not there.
+    What is writable is readable too; of what is ``listable``, and of all folders below it, only the
+    names are. ``ports`` are those that TCP may connect to, at any address; none may be listened on.
+    Signals to processes outside are given up where the kernel can. Raises OSError: then nothing is
+    given up, or a path is not there.
     """
     files = _WRITE if readable is None else _WRITE | _READ
     network = 0 if ports is None else _BIND_TCP | _CONNECT_TCP
@@ -68,6 +70,8 @@ def restrict(
             _allow(ruleset, path, files)
         for path in readable or ():
             _allow(ruleset, path, _READ)
+        for path in listable if readable is not None else ():
+            _allow(ruleset, path, _READ_DIR)
         for port in ports or ():
             rule = ctypes.create_string_buffer(struct.pack("=QQ", _CONNECT_TCP, port), 16)
             _call(_ADD_RULE, ruleset, _NET_PORT, rule, 0)

@@ -41,7 +41,10 @@ def load_module(name: str, search_path: Sequence[str] = ()) -> ModuleType:
         raise ModuleError(f"{words}; {remedy}{_line(error)}") from error
     except (Exception, SystemExit) as error:
         words = excerpt(f"{type(error).__name__}: {error}")
-        raise ModuleError(f"the module {name} cannot be imported: {words}{_line(error)}") from error
+        words = f"the module {name} cannot be imported: {words}{_line(error)}"
+        if isinstance(error, PermissionError):
+            words += "; what a sandbox shall let it read is listed there under read"
+        raise ModuleError(words) from error
 
 
 def _line(error: BaseException) -> str:

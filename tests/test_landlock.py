@@ -5,16 +5,20 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from caged import Caged, caged, helpers_on_the_path, use
 from world import World
 
-from actors import confinement, landlock
+from actors import code_check, confinement, landlock
+from actors.code_files import code_files
 from actors.confinement import ConfinementError, confine, missing
 from actors.outcome import Status
-from actors.spec import Sandbox
+from actors.spec import Limits, Sandbox, ToolsSpec
 from actors.testing.scripts import Call, Say
+from actors.user_module import ModuleError, load_module
+from actors.wire import Check
 
 __all__ = ["helpers_on_the_path"]
 
@@ -99,6 +103,75 @@ async def test_a_caged_tool_reads_what_it_was_given(world: World):
         "hosts": "ok",
         "python": "runs",
     }
+
+
+@needs_landlock
+@pytest.mark.parametrize("place", ["beside.py", "beside/__init__.py"])
+async def test_a_caged_run_reads_its_modules_and_not_what_lies_beside_them(
+    world: World, place: str
+):
+    """A file or a package, of a tool as of a stop condition; keys and other runs stay closed."""
+    folder = world.workspace.parent / "config"
+    others = (".env", "other.py", "state/runs/r2/journal.x1", "besides/secret")
+    for name in (place, "conditions.py", *others):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("def enough(state): return None")
+    (folder / place).write_text(LOOKS_BESIDE.format(folder=str(folder), names=others))
+    await world.provide([Call("look_beside"), DONE])
+    world.limit(stop_when=("conditions:enough",))
+    world.change(
+        prices=None,
+        sandbox=Sandbox(read=()),
+        tools=ToolsSpec(
+            names=("look_beside",),
+            modules=("beside",),
+            search_path=(str(folder),),
+            workspace=str(world.workspace),
+        ),
+    )
+    async with caged(world) as here:
+        outcome = await here.run()
+    assert outcome
+    assert outcome.status is Status.COMPLETED, outcome
+    assert answer(world) == dict.fromkeys(others, "EACCES")
+
+
+LOOKS_BESIDE = """
+import errno, json, pathlib
+from actors import tool
+
+def look(path):
+    try:
+        return path.read_text()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+
+@tool(read_only=True)
+async def look_beside() -> str:
+    folder = pathlib.Path({folder!r})
+    return json.dumps({{name: look(folder / name) for name in {names!r}}})
+"""
+
+
+@needs_landlock
+async def test_a_caged_run_reads_its_stop_condition(world: World):
+    """Also where it has no module of tools beside it."""
+    (world.workspace.parent / "given").mkdir()
+    module = "def enough(state): return 'enough' if state.turns else None"
+    (world.workspace.parent / "given" / "conditions.py").write_text(module)
+    await world.provide([Say("once more"), DONE])
+    world.limit(stop_when=("conditions:enough",))
+    world.change(
+        prices=None,
+        sandbox=Sandbox(read=()),
+        tools=ToolsSpec(
+            search_path=(str(world.workspace.parent / "given"),), workspace=str(world.workspace)
+        ),
+    )
+    async with caged(world) as here:
+        outcome = await here.run()
+    assert outcome
+    assert outcome.status is Status.COMPLETED, outcome
 
 
 @pytest.mark.parametrize(
@@ -196,3 +269,25 @@ def test_a_path_that_is_not_there_gives_nothing_up(tmp_path: Path):
     with pytest.raises(FileNotFoundError):
         landlock.restrict(writable=[tmp_path / "missing"])
     (tmp_path / "file").write_text("free")
+
+
+def test_a_module_that_may_not_read_says_what_to_do(tmp_path: Path):
+    """As when it imports a helper beside it that no sandbox was told of."""
+    (tmp_path / "needy_tools.py").write_text("raise PermissionError(13, 'no', '/x/helper.py')")
+    with pytest.raises(ModuleError, match=r"/x/helper.py.*listed there under read"):
+        load_module("needy_tools", (str(tmp_path),))
+
+
+async def test_a_check_reads_the_code_of_all_agents_that_it_is_for(world: World):
+    """Agents that are confined alike are checked in one process, which names all their files."""
+    specs = [
+        msgspec.structs.replace(
+            world.spec,
+            tools=ToolsSpec(search_path=("/x",)),
+            limits=Limits(stop_when=(f"{name}:enough",)),
+        )
+        for name in ("one", "two")
+    ]
+    start = code_check._start(Check(specs=tuple(specs), folder="/y"))
+    assert {Path("/x/one.py"), Path("/x/two.py")} < set(code_files(start.spec))
+    assert code_files(world.spec) == []
