@@ -72,6 +72,8 @@ class Children:
         that, and takes nobody for having stopped the child.
         """
         if self._send is None:
+            # The Stop that came with it is met here, so that the call stays open for a resume.
+            await trio.lowlevel.checkpoint()
             return self.report(ref, "there is no supervisor to start a child")
         self._ended[ref] = trio.Event()
         try:

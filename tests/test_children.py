@@ -106,6 +106,17 @@ async def test_without_a_supervisor_there_is_no_child(tmp_path: Path) -> None:
     assert report.words == "not run: there is no supervisor to start a child"
 
 
+async def test_a_child_that_nobody_can_start_any_more_is_not_refused(tmp_path: Path) -> None:
+    """The supervisor is gone and the run stops, so its call stays open: a resume starts it."""
+    children = Children(tmp_path / "r1")
+    children.forsaken()
+    with trio.CancelScope() as stopping:
+        stopping.cancel()
+        report = await children.run("1.0", "researcher", "who?", None)
+        pytest.fail(f"the model would be told {report.words!r}")
+    assert stopping.cancelled_caught
+
+
 async def test_of_a_journal_that_cannot_be_read_all_that_was_reserved_is_spent(
     tmp_path: Path,
 ) -> None:
