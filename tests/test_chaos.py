@@ -31,7 +31,7 @@ from supervisor.cli import main
 from supervisor.cli import parse as arguments
 from supervisor.cli_numbers import SEEDS
 from supervisor.commands import UsageError
-from supervisor.commands.chaos import _check_completes
+from supervisor.commands.chaos import MAKE_UP_MAX, _check_completes, _drawn_rounds
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 CONFIG = "my agents.toml"
@@ -41,7 +41,7 @@ BOUNDARIES = [Boundary("root", "turn", n) for n in (1, 2, 3)] + [Boundary("2.0",
 def report_of(rounds: list[Round], seed: int = 1) -> ChaosReport:
     """What a session over nothing in particular reports of these rounds."""
     ended = Ended(status="completed", output="done", error=None, workspace={}, runs=("root",))
-    session = SimpleNamespace(reference=ended, boundaries=BOUNDARIES, varying={})
+    session = SimpleNamespace(reference=ended, boundaries=BOUNDARIES, varying={}, tools=())
     command = ["exeunt", "chaos", CONFIG]
     return findings(cast(Session, session), rounds, command=command, seed=seed, seconds=1.0)
 
@@ -158,6 +158,65 @@ def test_what_cannot_be_tried_is_refused_in_words(tmp_path: Path) -> None:
         Chaos()(CONFIGS / "plan.toml", plans=["x"])
     with pytest.raises(ChaosFailed, match=r"no-such\.toml"):
         Chaos()(tmp_path / "no-such.toml")
+
+
+@pytest.mark.chaos
+def test_a_plan_strikes_when_its_moment_comes() -> None:
+    """However quick the tree is, and in whichever life the boundary was passed."""
+    plans = [
+        "kill/actor/root/turn/1/0",
+        "kill/actor/root/turn/3/0",
+        "kill/supervisor/root/bytes/10/0",
+        "kill/actor/root/turn/2/0,kill/actor/root/turn/1/0",
+        "freeze/tree/root/turn/2/5",
+    ] * 2
+    report = Chaos()(CONFIGS / "plan.toml", plans=plans, sets=["provider.latency_ms=0"])
+    assert report.ok, report
+    assert report.struck == len(plans)
+    assert report.missed == ()
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        ("kill/actor/7.0/turn/1/0", "undisturbed, there is no run 7.0; it has root"),
+        ("kill/actor/root/turns/1/0", "run root has no turns; it has bytes, "),
+        ("kill/actor/root/turn/9/0", "run root has turn 3 times"),
+        ("repeat/pay", "undisturbed, the tree calls no tool pay"),
+    ],
+)
+def test_a_plan_that_strikes_nothing_has_tried_nothing(
+    capsys: pytest.CaptureFixture[str], plan: str, why: str
+) -> None:
+    """That is not ok, and the words say what there would have been to strike."""
+    report = Chaos()(CONFIGS / "plan.toml", plans=[plan, "kill/actor/root/turn/1/0"])
+    assert not report.ok
+    (missed,) = report.missed
+    assert missed.startswith(f"{plan} struck nothing: {why}")
+    assert missed in str(report)
+    shown = capsys.readouterr().out
+    assert ", 1 missed, seed" in shown
+    assert f"missed: {missed}." in shown
+
+
+def test_rounds_that_struck_nothing_are_made_up_for() -> None:
+    """At other boundaries, a few times; a session of which no round struck is not ok."""
+    hopeless = 0
+
+    def perform(plans: list[Plan], workers: int) -> list[Round]:
+        nonlocal hopeless
+        hopeless -= 1
+        met = [Round(plan=str(plan), struck=int(number > 0)) for number, plan in enumerate(plans)]
+        return met if hopeless < 0 else [Round(plan=one.plan) for one in met]
+
+    session = cast(Session, SimpleNamespace(boundaries=BOUNDARIES, tools=(), perform=perform))
+    rounds = _drawn_rounds(session, 3, random.Random(1))
+    assert [one.struck for one in rounds] == [1, 1, 0]
+    hopeless = 10
+    rounds = _drawn_rounds(session, 3, random.Random(1))
+    assert hopeless == 10 - 1 - MAKE_UP_MAX
+    assert not report_of(rounds).ok
 
 
 @pytest.mark.chaos

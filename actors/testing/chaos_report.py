@@ -29,7 +29,10 @@ class UnsafeTool(msgspec.Struct, frozen=True):
 
 
 class ChaosReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One session; ``ok`` is true when every promise was kept in every round."""
+    """One session; ``ok`` is true when every promise was kept in every round.
+
+    It is false as well when a plan that was asked for struck nothing, or none of those drawn did.
+    """
 
     ok: bool
     seed: int
@@ -48,6 +51,8 @@ class ChaosReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was not the same twice even undisturbed, and so compared in no round, in words."""
     untried: tuple[str, ...] = ()
     """Tools that may be run again after a kill, and were not in any of these rounds."""
+    missed: tuple[str, ...] = ()
+    """Rounds in which nothing was struck, in words that say why; they have tried nothing."""
     failures: tuple[Failure, ...] = ()
     unsafe_tools: tuple[UnsafeTool, ...] = ()
     short_budgets: tuple[str, ...] = ()
@@ -56,4 +61,6 @@ class ChaosReport(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         """What went wrong, for a failed assertion."""
         told = [f"{one.words}\n  plan {one.plan}\n  {one.replay}" for one in self.failures]
-        return "\n".join([f"{len(self.failures)} of {self.kills} rounds failed", *told])
+        return "\n".join(
+            [f"{len(self.failures)} of {self.kills} rounds failed", *told, *self.missed]
+        )

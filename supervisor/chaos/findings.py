@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from actors.messages import Nature
 from actors.testing.chaos_report import ChaosReport, Failure, UnsafeTool
 from supervisor.chaos.ended import SHIPPED
-from supervisor.chaos.plan import Lure
+from supervisor.chaos.missed import why_missed
+from supervisor.chaos.plan import Lure, parse
 from supervisor.chaos.round import Round
 from supervisor.chaos.session import Session
 
@@ -21,8 +22,17 @@ def findings(
     command: Sequence[str],
     seed: int,
     seconds: float,
+    chosen: bool = False,
 ) -> ChaosReport:
-    """The report of these rounds; ``command`` is what the user typed, short of the plans."""
+    """The report of these rounds; ``command`` is what the user typed, short of the plans.
+
+    Of plans that were ``chosen`` by the user, each must strike.
+    """
+    missed = tuple(
+        f"{one.plan} struck nothing: {why_missed(parse(one.plan), session)}"
+        for one in rounds
+        if not (one.struck or one.failure)
+    )
     kept = {one.plan for one in rounds if one.struck and not (one.failure or one.doubts)}
     failures = tuple(
         _failure(one, kept, shlex.join([*command, "--seed", str(seed), "--plan", one.plan]))
@@ -36,7 +46,7 @@ def findings(
     again = {tool for one in rounds for tool in one.again}
     safe = {tool for tool, nature in natures.items() if nature is not Nature.WRITE}
     return ChaosReport(
-        ok=not failures,
+        ok=not failures and not (missed and (chosen or len(missed) == len(rounds))),
         seed=seed,
         kills=len(rounds),
         struck=sum(one.struck > 0 for one in rounds),
@@ -47,6 +57,7 @@ def findings(
         seconds=round(seconds, 1),
         varying=tuple(session.varying.values()),
         untried=tuple(sorted(safe - again - SHIPPED)),
+        missed=missed,
         failures=failures,
         unsafe_tools=_unsafe(natures, rounds, failures),
         short_budgets=tuple(sorted({agent for one in rounds for agent in one.short})),

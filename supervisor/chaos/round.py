@@ -4,7 +4,6 @@ import os
 import signal
 import time
 import traceback
-from collections import Counter
 from collections.abc import Collection
 
 import msgspec
@@ -16,8 +15,8 @@ from actors.verdict import Verdict, VerdictRefused, record_verdict
 from supervisor.chaos.check import check_tree
 from supervisor.chaos.compare import Unlike
 from supervisor.chaos.ended import Ended
+from supervisor.chaos.gate import Gate, reached
 from supervisor.chaos.life import (
-    Heard,
     Life,
     begin,
     descendants,
@@ -27,7 +26,6 @@ from supervisor.chaos.life import (
     send,
 )
 from supervisor.chaos.plan import (
-    BYTES,
     FREEZE,
     KILL,
     ROOT,
@@ -134,10 +132,13 @@ class UnderWay:
         self._struck = self._kills = 0
         self._home = home
         self._trap = Trap(plan.lure) if plan.lure else None
+        self._gate = Gate(home, plan.strikes)
+        self._past = 0
+        """How many strikes are done with."""
         self._config = home.make()
         self._state_dir = StateDir(home.state_dir)
-        self._strikes = [*plan.strikes]
-        self._heard: Counter[tuple[str, str]] = Counter()
+        self._strikes = plan.strikes
+        self._look_at = 0.0
         self._deadline = time.monotonic() + ROUND_SECONDS_MAX
         self._killed: set[str] = set()
         """Who was killed in the present life."""
@@ -167,7 +168,7 @@ class UnderWay:
                 self._home.run_id,
                 None if started else self._config,
                 self._prepare,
-                1 + sum(ZYGOTE in strike.victims for strike in self._strikes),
+                1 + sum(ZYGOTE in strike.victims for strike in self._strikes[self._past :]),
             )
             self.lives += 1
             self._killed.clear()
@@ -187,6 +188,7 @@ class UnderWay:
 
     def _prepare(self) -> None:
         self._home.prepare()
+        self._gate.set()
         if self._trap:
             self._trap.set()
 
@@ -232,55 +234,54 @@ class UnderWay:
             if time.monotonic() > self._deadline:
                 os.kill(life.pid, signal.SIGKILL)
                 raise Stuck(f"the tree has not ended within {ROUND_SECONDS_MAX:g} s")
-            if not self._strikes:
-                self._take(life.listen(_IDLE_SECONDS))
+            if self._past == len(self._strikes):
+                life.listen(_IDLE_SECONDS)
                 continue
-            strike = self._strikes[0]
-            polls = strike.boundary.event == BYTES
-            self._take(life.listen(_POLL_SECONDS if polls else _IDLE_SECONDS))
+            strike = self._strikes[self._past]
+            life.listen(_POLL_SECONDS)
             if not life.over and self._reached(strike):
-                self._wait(life, strike.delay_ms / 1000)
-                if not life.over:
-                    self._strikes.pop(0)
-                    self._strike(life, strike)
-
-    def _take(self, lines: list[Heard]) -> None:
-        self._heard.update((line.run_id, line.type) for line in lines)
+                if strike.delay_ms:
+                    self._gate.open(self._past)
+                    self._wait(life, strike.delay_ms / 1000)
+                # Where nobody is to be struck yet, as in a resume, they may still come.
+                if not life.over and self._strike(life, strike):
+                    self._gate.open(self._past)
+                    self._past += 1
 
     def _reached(self, strike: Strike) -> bool:
-        at = strike.boundary
-        run_id = self._home.full(at.run)
-        if at.event != BYTES:
-            return self._heard[run_id, at.event] >= at.number
-        try:
-            size = (self._state_dir.run_dir(run_id) / "journal.x1").stat().st_size
-        except OSError:
+        """Its boundary; of one that another life has passed, only the files tell, now and then."""
+        if self._gate.holds(self._past):
+            return True
+        if time.monotonic() < self._look_at:
             return False
-        return size >= at.number
+        self._look_at = time.monotonic() + _IDLE_SECONDS
+        return reached(self._state_dir, self._home.full(strike.boundary.run), strike.boundary)
 
     def _wait(self, life: Life, seconds: float) -> None:
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and not life.over:
-            self._take(life.listen(left))
+            life.listen(left)
 
-    def _strike(self, life: Life, strike: Strike) -> None:
+    def _strike(self, life: Life, strike: Strike) -> bool:
+        """Strike the victims that are there; False when there are none."""
         victims = {word: self._pids(life, strike, word) for word in strike.victims}
         pids = list(dict.fromkeys(pid for found in victims.values() for pid in found))
         if not pids:
-            return
+            return False
         self._struck += 1
         if strike.action != KILL:
             send(pids, signal.SIGSTOP)
             self._wait(life, FROZEN_SECONDS)
         if strike.action == FREEZE:
             send(pids, signal.SIGCONT)
-            return
+            return True
         self._kills += 1
         self._killed |= {word for word, found in victims.items() if found}
         # Of a whole tree too: a tool that starts just now is not among those that were found.
         if self._killed & {TREE} or self._killed >= {SUPERVISOR, ZYGOTE}:
             self._unswept = True
         send(pids, signal.SIGKILL)
+        return True
 
     def _pids(self, life: Life, strike: Strike, word: str) -> list[int]:
         match word:

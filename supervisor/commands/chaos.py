@@ -28,6 +28,8 @@ from supervisor.terminal import Style, visible
 from supervisor.words import count
 
 WORKERS_MAX = 4
+MAKE_UP_MAX = 3
+"""How often rounds that struck nothing are made up for."""
 EXIT_BROKEN = 1
 
 
@@ -50,8 +52,7 @@ def chaos(args: argparse.Namespace) -> int:
             with open_session(config, Path(folder), recorded=bool(recorded)) as session:
                 _check_completes(session)
                 rng = random.Random(seed)
-                drawn = draw(session.boundaries, args.kills, rng, session.tools)
-                rounds = _rounds(session, chosen or drawn)
+                rounds = _rounds(session, chosen) or _drawn_rounds(session, args.kills, rng)
         except NoReference as error:
             raise UsageError(str(error)) from None
         found = findings(
@@ -60,6 +61,7 @@ def chaos(args: argparse.Namespace) -> int:
             command=_command(args),
             seed=seed,
             seconds=time.monotonic() - started,
+            chosen=bool(chosen),
         )
     if args.json:
         output.document(found)
@@ -101,6 +103,18 @@ def _rounds(session: Session, plans: Sequence[Plan]) -> list[Round]:
     return rounds
 
 
+def _drawn_rounds(session: Session, kills: int, rng: random.Random) -> list[Round]:
+    """So many rounds; those that struck nothing are made up for at other boundaries."""
+    rounds = _rounds(session, draw(session.boundaries, kills, rng, session.tools))
+    for _ in range(MAKE_UP_MAX):
+        met = [one for one in rounds if one.struck or one.failure]
+        if len(met) == kills:
+            break
+        output.note(f"{count(kills - len(met), 'round')} missed; at other boundaries once more")
+        rounds = [*met, *_rounds(session, draw(session.boundaries, kills - len(met), rng))]
+    return rounds
+
+
 def _line(one: Round) -> str:
     if one.failure:
         return f"BROKEN   {one.plan}: {visible(one.failure.strip().splitlines()[-1])}"
@@ -113,7 +127,8 @@ def _line(one: Round) -> str:
 def _tell(found: ChaosReport, style: Style) -> None:
     words = [
         f"{count(found.kills, 'round')} over {found.boundaries:,} boundaries of "
-        f"{count(found.runs, 'run')}, seed {found.seed}, {found.seconds:.1f} s",
+        f"{count(found.runs, 'run')}, {len(found.missed)} missed, seed {found.seed}, "
+        f"{found.seconds:.1f} s",
         *(
             f"{style.bold('not safe to repeat')}: {visible(tool.words)}."
             + (f"\n  see it again: {visible(tool.replay)}" if tool.replay else "")
@@ -135,6 +150,7 @@ def _tell(found: ChaosReport, style: Style) -> None:
             for failure in found.failures
         ),
     ]
+    words += [f"{style.red('missed')}: {visible(missed)}." for missed in found.missed]
     if found.untried:
         names = ", ".join(map(visible, found.untried))
         words.append(f"Never run again in these rounds, so nothing is known of them: {names}.")
