@@ -1,5 +1,6 @@
 """What became of a run, read back from its journal, so that no report can contradict it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ from actors.money import usd
 from actors.outcome import Status, path_of
 from actors.state import State
 from supervisor.state_dir import StateDir
+from supervisor.waiting import interruption_now, is_answered
 
 EXIT_CODES = {
     Status.COMPLETED: 0,
@@ -35,7 +37,8 @@ class Totals(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """The result document; ``status`` is null for a run whose ending is not recorded.
 
-    Then ``error`` says why it was cut off, where that is known.
+    Then ``error`` says why it was cut off, where that is known. An ``interruption`` that waits for
+    a person names the calls that still wait; once all are answered, its ``pending`` is empty.
     """
 
     run_id: str
@@ -52,6 +55,11 @@ class Report(msgspec.Struct, frozen=True):
     possibly_spent_usd: float
     tree: Totals
     children: tuple["Report", ...] = ()
+
+    @property
+    def answered(self) -> bool:
+        """Whether all calls that it waited for have their verdict, so that a resume goes on."""
+        return is_answered(self.interruption)
 
     @property
     def exit_code(self) -> int:
@@ -87,7 +95,7 @@ def tree_report(state_dir: StateDir, run_id: str) -> Report:
     spent: dict[str, tuple[int, int]] = {}
     # A run's name is longer than its parent's, so whoever is below a run comes before it.
     for name in sorted(states, key=len, reverse=True):
-        own, head = report(name, states[name]), states[name].head
+        own, head = report(name, states[name], states), states[name].head
         children = tuple(reports.pop(child) for child in below[name])
         # Added up as integers: many small amounts would not stay exact otherwise.
         cost = head.cost_nusd + sum(spent[child][0] for child in below[name])
@@ -106,14 +114,14 @@ def tree_report(state_dir: StateDir, run_id: str) -> Report:
     return reports[run_id]
 
 
-def report(run_id: str, state: State) -> Report:
-    """The report of a run alone."""
+def report(run_id: str, state: State, states: Mapping[str, State] | None = None) -> Report:
+    """The report of a run alone; ``states`` are those that are known, its own among them."""
     head, outcome = state.head, state.outcome
     cost, maybe = usd(head.cost_nusd), usd(head.maybe_nusd)
     return Report(
         run_id=run_id,
         status=outcome.status.value if outcome else None,
-        interruption=msgspec.to_builtins(outcome.interruption) if outcome else None,
+        interruption=interruption_now(outcome.interruption, states or {}) if outcome else None,
         error=outcome.error if outcome else None,
         output=outcome.output if outcome else None,
         turns=head.turns,

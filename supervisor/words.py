@@ -10,6 +10,7 @@ from actors.outcome import Interruption, Outcome, Status, root_of
 from supervisor.report import Report, Totals
 from supervisor.standing import CUT_OFF
 from supervisor.terminal import Style, one_line, visible
+from supervisor.waiting import waiting_calls
 
 ARGS_MAX = 4000
 """Characters of a call's arguments that an approval shows; more are shown by ``show --turn``."""
@@ -114,7 +115,9 @@ def reason(report: Report) -> str | None:
         return report.error or "no ending was recorded; nothing that was saved is lost"
     if report.status == Status.COMPLETED:
         return None
-    if len(calls := waiting(report)) > 1:
+    if report.answered:
+        return "all calls that waited for a person are answered"
+    if len(calls := waiting_calls(report.interruption)) > 1:
         return f"{len(calls)} calls wait for approval"
     interruption: Interruption | None = (
         msgspec.convert(report.interruption, Interruption) if report.interruption else None
@@ -125,7 +128,7 @@ def reason(report: Report) -> str | None:
 def next_steps(report: Report, commands: Commands) -> str:
     """What to type next, after the calls that wait for a person."""
     lines: list[str] = []
-    for call in waiting(report):
+    for call in waiting_calls(report.interruption):
         owner = "" if call["run_id"] == report.run_id else f"{call['run_id']} "
         lines.append(f"  {owner}{call['call']}  {visible(call['tool_name'])} {shown(call['args'])}")
     steps = _steps(report, commands)
@@ -134,14 +137,6 @@ def next_steps(report: Report, commands: Commands) -> str:
         head = "      " if index else "next: "
         lines.append(f"{head}{command:<{width}}  {what}".rstrip())
     return "\n".join(lines)
-
-
-def waiting(report: Report) -> list[dict[str, Any]]:
-    """The calls that wait for a person, those of an approval or the one in doubt."""
-    interruption = report.interruption
-    if not interruption or interruption["type"] not in ("approval", "in_doubt"):
-        return []
-    return list(interruption.get("pending") or [interruption])
 
 
 def shown(args: Any) -> str:
@@ -161,8 +156,10 @@ def _steps(report: Report, commands: Commands) -> list[tuple[str, str]]:
     run_id = report.run_id
     interruption: dict[str, Any] = report.interruption or {}
     match interruption.get("type"), report.status:
+        case _ if report.answered:
+            return [(commands.line("resume", root_of(run_id)), "goes on with the verdicts")]
         case "approval", _:
-            return _verdicts(waiting(report), commands)
+            return _verdicts(waiting_calls(interruption), commands)
         case "in_doubt", _:
             owner, call = interruption["run_id"], interruption["call"]
             return [

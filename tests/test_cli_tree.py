@@ -2,6 +2,7 @@
 
 import functools
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +72,37 @@ def test_a_verdict_that_fits_nothing_names_what_waits_elsewhere_in_the_tree(
     assert code == 2
     assert "there is no call '7.0'; waiting for a verdict: 1.0" in told
     assert "In its tree these wait: r1.1.1 1.0." in told
+
+
+def test_what_has_its_verdict_is_nowhere_said_to_wait(waiting: Grove, exeunt: Exeunt) -> None:
+    """Of two calls first one is answered, then both: words and data name what is left."""
+
+    def pending(run_id: str) -> Any:
+        return exeunt("show", run_id, "--json")[1]["outcome"]["interruption"].get("pending")
+
+    def standing() -> list[str]:
+        (row,) = exeunt("ps", "r1", "--json")[1]
+        return [row["interruption"], *(child["interruption"] for child in row["children"])]
+
+    assert len(pending("r1")) == 2
+    told = exeunt("approve", "r1.1.0", "1.0", "--no-resume")[2]
+    assert "next: exeunt approve r1.1.1 1.0 " in told
+    assert "exeunt approve r1.1.0" not in told
+    assert (pending("r1"), pending("r1.1.0"), pending("r1.1.1")) == (None, [], None)
+    assert standing() == ["approval", "answered", "approval"]
+    found = exeunt("show", "r1", "--json")[1]["outcome"]["interruption"]
+    assert (found["run_id"], found["call"]) == ("r1.1.1", "1.0")
+
+    told = exeunt("reject", "r1.1.1", "1.0", "--no-resume")[2]
+    where = f"--state-dir {waiting.folder / 'state'}"
+    assert told.endswith(f"next: exeunt resume r1 {where}  goes on with the verdicts\n")
+    assert pending("r1") == pending("r1.1.0") == pending("r1.1.1") == []
+    assert standing() == ["answered"] * 3
+    for run_id in ("r1", "r1.1.0"):
+        shown = exeunt("show", run_id)[1]
+        assert "all calls that waited for a person are answered" in shown
+        assert f"next: exeunt resume r1 {where}" in shown
+        assert "exeunt approve" not in shown
 
 
 def test_arguments_that_do_not_fit_use_up_no_verdict(waiting: Grove, exeunt: Exeunt) -> None:
@@ -302,10 +334,10 @@ async def test_stop_of_a_root_returns_when_nothing_of_its_tree_is_left(
 
 @pytest.mark.slow
 @played
-async def test_a_verdict_while_siblings_work_is_kept_for_the_resume(
+async def test_a_tree_goes_on_with_verdicts_that_came_while_siblings_worked(
     grove: Grove, exeunt: Exeunt
 ) -> None:
-    """Nobody has to wait for the slowest sibling in order to answer; it is said when it counts."""
+    """Nobody has to wait for the slowest sibling in order to answer, nor to resume after it."""
     grove.agent(
         "lead", lambda c: Say("end") if c.turn else [Call("ask", Q), Call("research", Q)],
         "ask", "research",
@@ -313,19 +345,29 @@ async def test_a_verdict_while_siblings_work_is_kept_for_the_resume(
     grove.agent("asker", REMOVE, "remove")
     grove.agent("researcher", [Call("pause"), Say("done")], "pause")
     grove.behind(ask="asker", research="researcher")
-    config = await grove.config()
+    await grove.config()
+    state_dir = grove.supervisor.state_dir
 
     async def act() -> None:
-        await grove.heard("tool_progress")
-        await grove.heard("run_stopped", "r1.1.0")
-        while grove.supervisor.state_dir.holder("r1.1.0"):  # noqa: ASYNC110  # its process ends
+        def waits() -> bool:
+            # Its process has ended, too, as before that no verdict is taken.
+            ended = state_dir.exists("r1.1.0") and grove.state("r1.1.0").outcome
+            return bool(ended) and not state_dir.holder("r1.1.0")
+
+        while not waits():  # noqa: ASYNC110  # another process's file is all there is to see
             await trio.sleep(0.005)
         code, found, told = await typed(exeunt, "approve", "r1", "1.0", "--json")
         assert (code, found["run_id"], found["status"]) == (0, "r1.1.0", "running")
-        assert "r1 is still under way" in told
+        assert "r1 is still under way; once all that waits is answered, it goes on" in told
+        shown = (await typed(exeunt, "show", "r1.1.0"))[1]
+        assert "r1 is still under way, and goes on with the verdicts" in shown
+        assert "next:" not in shown
         (grove.workspace / "go").touch()
 
     grove.nursery.start_soon(act)
-    assert (await grove.supervisor.run(config, "r1")).status == "interrupted"
-    assert (await grove.supervisor.resume("r1")).status == "completed"
+    words = ["run", str(grove.folder / "config.toml"), "--run-id", "r1", "--json"]
+    command = [sys.executable, "-P", "-m", "supervisor", *words, "--state-dir", str(state_dir.path)]
+    ran = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+    assert (ran.returncode, json.loads(ran.stdout)["status"]) == (0, "completed")
     assert (grove.workspace / "removed").read_text() == "r1.1.0 old\n"
+    assert [one.why for one in grove.events("r1", Opened)] == ["start", "resume"]

@@ -31,7 +31,7 @@ def check_agreed(grove: Grove, report: Report) -> None:
     """What the result says of each run is what ``ps`` and the trace say of it."""
     runs = {report.run_id: report} | {child.run_id: child for child in report.children}
     for run_id in grove.runs():
-        row = row_of(standing_of(grove.supervisor.state_dir, run_id))
+        row = row_of(standing_of(grove.supervisor.state_dir, run_id), {})
         stopped = [line["status"] for line in grove.told("run_stopped", run_id)]
         if run_id in runs:
             assert row.status == (runs[run_id].status or CUT_OFF)

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from story import Story, call
 
 from actors.events import Head
 from actors.outcome import (
@@ -89,6 +90,35 @@ def test_an_approval_shows_what_would_run_and_both_commands() -> None:
     assert "2 calls wait for approval" in ending(
         interrupted(Approval(**first, pending=pending)), STYLE
     )
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        Approval("r1", "1.0", "delete_file", ARGS, ("r1",)),
+        InDoubt("r1", "1.0", "delete_file", ARGS, ("r1",)),
+    ],
+)
+def test_a_call_that_has_its_verdict_waits_no_more(why: Approval | InDoubt) -> None:
+    """Neither in words nor in data; which call it was stays on record."""
+    story = Story()
+    story.reply(call("delete"))
+    if isinstance(why, Approval):
+        story.ask_person("1.0", b"digest")
+    else:
+        story.start("1.0", digest=b"digest")
+    story.end(Outcome(Status.INTERRUPTED, why))
+    waiting = report("r1", story.state, {"r1": story.state})
+    assert "exeunt approve r1 1.0" in next_steps(waiting, Commands())
+    assert not waiting.answered
+    assert "pending" not in waiting.interruption
+    story.verdict("1.0", "approve" if isinstance(why, Approval) else "done", b"digest")
+    found = report("r1", story.state, {"r1": story.state})
+    assert found.answered
+    assert found.interruption == waiting.interruption | {"pending": []}
+    assert found.exit_code == waiting.exit_code == 5
+    assert ending(found, STYLE).endswith("\n  all calls that waited for a person are answered")
+    assert next_steps(found, Commands()) == "next: exeunt resume r1  goes on with the verdicts"
 
 
 def test_a_call_in_doubt_offers_the_three_verdicts() -> None:

@@ -4,6 +4,7 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -15,10 +16,12 @@ from supervisor import output
 from supervisor.standing import Standing, standing_of, tree_ids
 from supervisor.state_dir import StateDir, numbers
 from supervisor.terminal import Style, visible
+from supervisor.waiting import interruption_now, is_answered
 from supervisor.words import age, colour, count, money
 
 _HEADINGS = ("RUN", "AGENT", "STATUS", "TURNS", "COST", "TOKENS", "AGE", "PID")
 _STATUS = _HEADINGS.index("STATUS")
+ANSWERED = "answered"
 
 
 class Row(msgspec.Struct, omit_defaults=True):
@@ -36,8 +39,9 @@ class Row(msgspec.Struct, omit_defaults=True):
     pid: int | None
     children: list[Any]
     interruption: str | None = None
-    """Of an interrupted run the type of its interruption, such as approval or cancelled; orphaned
-    when nobody stopped it, and a resume goes on with all that was under way."""
+    """Of an interrupted run the type of its interruption, such as approval or cancelled; answered
+    when all calls that waited have their verdict; orphaned when nobody stopped it, and a resume
+    goes on with all that was under way."""
     error: str | None = None
     warning: str | None = None
 
@@ -46,7 +50,9 @@ def ps(args: argparse.Namespace) -> int:
     """List all runs, or one with those below it."""
     state_dir = StateDir(args.state_dir)
     names = tree_ids(state_dir, args.run) if args.run is not None else list(state_dir.run_ids())
-    rows = tree([row_of(standing_of(state_dir, name)) for name in names])
+    found = [standing_of(state_dir, name) for name in names]
+    states = {standing.run_id: standing.state for standing in found}
+    rows = tree([row_of(standing, states) for standing in found])
     if args.json:
         output.document([msgspec.structs.asdict(row) for row in rows])
     elif rows:
@@ -56,8 +62,8 @@ def ps(args: argparse.Namespace) -> int:
     return 0
 
 
-def row_of(standing: Standing) -> Row:
-    """What is listed of a run."""
+def row_of(standing: Standing, states: Mapping[str, State]) -> Row:
+    """What is listed of a run; ``states`` are its own and those of the runs below it."""
     state = standing.state
     head = state.head
     started = state.first_opened_at
@@ -73,20 +79,22 @@ def row_of(standing: Standing) -> Row:
         age_s=round(max(0.0, time.time() - started), 1) if started else None,
         pid=standing.pid,
         children=[],
-        interruption=_interruption(state),
+        interruption=_interruption(state, states),
         error=standing.error,
         warning=standing.warning,
     )
 
 
-def _interruption(state: State) -> str | None:
+def _interruption(state: State, states: Mapping[str, State]) -> str | None:
     outcome = state.outcome
     if outcome is None or outcome.status is not Status.INTERRUPTED:
         return None
     why = outcome.interruption
     if isinstance(why, Cancelled) and why.who == ORPHANED:
         return ORPHANED
-    return str(msgspec.to_builtins(why)["type"]) if why else None
+    if (now := interruption_now(why, states)) is None:
+        return None
+    return ANSWERED if is_answered(now) else str(now["type"])
 
 
 def tree(rows: list[Row]) -> list[Row]:

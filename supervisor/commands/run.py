@@ -204,6 +204,9 @@ async def supervise(
                 ) as tree:
                     stopping.attach(tree)
                     found = await work(tree)
+                    while found.answered and not stopping.asked:
+                        # All verdicts came while others still worked, so nobody has to resume.
+                        found = await tree.resume(found.run_id)
             except Exception as error:
                 # Kept, as the nursery would hand it on inside a group.
                 failure = error
@@ -227,6 +230,11 @@ class _Stopping:
         self._scope = scope
         self._tree: Supervisor | None = None
         self._reason: str | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether a signal came."""
+        return self._reason is not None
 
     def attach(self, tree: Supervisor) -> None:
         self._tree = tree

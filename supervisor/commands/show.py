@@ -9,13 +9,13 @@ import msgspec
 from actors.events import Replied
 from actors.messages import ResultKind
 from actors.money import usd
-from actors.outcome import NOT_RUN, RESUMABLE
+from actors.outcome import NOT_RUN, RESUMABLE, root_of
 from actors.state import Call, Turn
 from actors.trace import shown_args
 from supervisor import output
 from supervisor.commands import UsageError
 from supervisor.report import tree_report
-from supervisor.standing import Standing, standing_of
+from supervisor.standing import RUNNING, Standing, standing_of
 from supervisor.state_dir import StateDir
 from supervisor.terminal import Style, visible
 from supervisor.words import Commands, colour, ending, money, next_steps, shown
@@ -44,7 +44,7 @@ def show(args: argparse.Namespace) -> int:
     if number is not None and number > len(state.turns):
         raise UsageError(f"run {args.run} has {len(state.turns)} turns, so there is no {number}")
     if args.json:
-        output.document(_document(standing))
+        output.document(_document(state_dir, standing))
         return 0
     style = Style(sys.stdout)
     costs = _costs(state_dir, args.run)
@@ -90,6 +90,9 @@ def _end(state_dir: StateDir, standing: Standing, style: Style, commands: Comman
     outcome = standing.state.outcome
     if outcome and outcome.status not in RESUMABLE:
         return ending(told, style)
+    root = root_of(standing.run_id)
+    if told.answered and standing_of(state_dir, root).status == RUNNING:
+        return f"{ending(told, style)}\n{root} is still under way, and goes on with the verdicts"
     return f"{ending(told, style)}\n{next_steps(told, commands)}"
 
 
@@ -159,10 +162,13 @@ def _costs(state_dir: StateDir, run_id: str) -> dict[int, str]:
     }
 
 
-def _document(standing: Standing) -> dict[str, Any]:
+def _document(state_dir: StateDir, standing: Standing) -> dict[str, Any]:
     """The whole state as JSON data, with bytes in hexadecimal and the head by its names."""
     state = cast(dict[str, Any], _hex(msgspec.to_builtins(standing.state, builtin_types=(bytes,))))
     state["head"] = msgspec.structs.asdict(standing.state.head)
+    if outcome := state["outcome"]:
+        # Verdicts that came after the ending are in the journals of the runs whose calls they are.
+        outcome["interruption"] = tree_report(state_dir, standing.run_id).interruption
     return {"run_id": standing.run_id, "status": standing.status, "pid": standing.pid} | {
         key: value for key, value in state.items() if key != "run_id"
     }

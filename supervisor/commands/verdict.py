@@ -15,10 +15,11 @@ from supervisor.commands import UsageError
 from supervisor.commands.run import go_on
 from supervisor.config import ConfigError, key_names
 from supervisor.person import user_name
+from supervisor.report import tree_report
 from supervisor.spawner import open_spawner
 from supervisor.standing import RUNNING, asked_calls, standing_of
 from supervisor.state_dir import StateDir
-from supervisor.words import Commands, listed
+from supervisor.words import Commands, listed, next_steps
 
 
 def approve(args: argparse.Namespace) -> int:
@@ -75,8 +76,9 @@ def _record(args: argparse.Namespace, verdict: Verdict) -> int:
             }
         )
     if under_way:
-        output.note(f"{root} is still under way; when it has ended, this is used by its resume")
-    output.note(f"next: {commands.line('resume', root)}")
+        output.note(f"{root} is still under way; once all that waits is answered, it goes on")
+    else:
+        output.note(next_steps(tree_report(state_dir, root), commands))
     return 0
 
 
