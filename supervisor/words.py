@@ -115,8 +115,11 @@ def reason(report: Report) -> str | None:
         return report.error or "no ending was recorded; nothing that was saved is lost"
     if report.status == Status.COMPLETED:
         return None
+    if report.answered and report.interruption["type"] == "in_doubt":
+        # Others may be in doubt, or wait for approval: an ending names the first.
+        return "the call that was in doubt is answered"
     if report.answered:
-        return "all calls that waited for a person are answered"
+        return "all calls that waited for approval are answered"
     if len(calls := waiting_calls(report.interruption)) > 1:
         return f"{len(calls)} calls wait for approval"
     interruption: Interruption | None = (

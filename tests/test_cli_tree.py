@@ -100,7 +100,7 @@ def test_what_has_its_verdict_is_nowhere_said_to_wait(waiting: Grove, exeunt: Ex
     assert standing() == ["answered"] * 3
     for run_id in ("r1", "r1.1.0"):
         shown = exeunt("show", run_id)[1]
-        assert "all calls that waited for a person are answered" in shown
+        assert "all calls that waited for approval are answered" in shown
         assert f"next: exeunt resume r1 {where}" in shown
         assert "exeunt approve" not in shown
 

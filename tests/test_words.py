@@ -93,13 +93,19 @@ def test_an_approval_shows_what_would_run_and_both_commands() -> None:
 
 
 @pytest.mark.parametrize(
-    "why",
+    ("why", "words"),
     [
-        Approval("r1", "1.0", "delete_file", ARGS, ("r1",)),
-        InDoubt("r1", "1.0", "delete_file", ARGS, ("r1",)),
+        (
+            Approval("r1", "1.0", "delete_file", ARGS, ("r1",)),
+            "all calls that waited for approval are answered",
+        ),
+        (
+            InDoubt("r1", "1.0", "delete_file", ARGS, ("r1",)),
+            "the call that was in doubt is answered",
+        ),
     ],
 )
-def test_a_call_that_has_its_verdict_waits_no_more(why: Approval | InDoubt) -> None:
+def test_a_call_that_has_its_verdict_waits_no_more(why: Approval | InDoubt, words: str) -> None:
     """Neither in words nor in data; which call it was stays on record."""
     story = Story()
     story.reply(call("delete"))
@@ -117,7 +123,7 @@ def test_a_call_that_has_its_verdict_waits_no_more(why: Approval | InDoubt) -> N
     assert found.answered
     assert found.interruption == waiting.interruption | {"pending": []}
     assert found.exit_code == waiting.exit_code == 5
-    assert ending(found, STYLE).endswith("\n  all calls that waited for a person are answered")
+    assert ending(found, STYLE).endswith(f"\n  {words}")
     assert next_steps(found, Commands()) == "next: exeunt resume r1  goes on with the verdicts"
 
 
