@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 from caged import HERE, caged, helpers_on_the_path, use
+from nobody import NOBODY, as_nobody
 from world import World
 
 from actors.journal import read_events
@@ -23,7 +24,6 @@ __all__ = ["helpers_on_the_path"]
 KEY = "sk-a-key-that-nobody-may-see-0123456789"
 DONE = Say("done")
 SHOWN = "shown to tools"
-NOBODY = 65534
 SECONDS_MAX = 60.0
 OURS = os.pathsep.join((str(HERE), str(HERE.parent)))
 """The path of this checkout's helpers and packages, whatever the interpreter has installed."""
@@ -140,7 +140,7 @@ async def test_a_tool_of_the_same_user_cannot_read_the_key(world: World, place: 
     }
     with trio.fail_after(20):
         ran = await trio.run_process(
-            [*_as_nobody(), *command],
+            [*as_nobody(), *command],
             env=env,
             capture_stdout=True,
             capture_stderr=True,
@@ -184,7 +184,7 @@ class Verbs:
         lines = "\n".join(f"{name}={key}" for name, key in KEYS.items())
         with trio.fail_after(SECONDS_MAX):
             ran = await trio.run_process(
-                [*_as_nobody(), sys.executable, "-P", *words],
+                [*as_nobody(), sys.executable, "-P", *words],
                 env=self._env | (KEYS if exported else {}),
                 cwd=self.place,
                 stdin=b"" if exported else lines.encode(),
@@ -283,19 +283,6 @@ def place() -> Iterator[Path]:
         if os.geteuid() == 0:
             os.chown(name, NOBODY, NOBODY)
         yield Path(name)
-
-
-def _as_nobody() -> list[str]:
-    """Words that start a program as a user who is not root, where root would hide a failure."""
-    if os.geteuid() != 0:
-        return []
-    setpriv = shutil.which("setpriv")
-    if setpriv is None:
-        pytest.skip("root may read everything, and there is no setpriv to be somebody else")
-    # The interpreter may lie in a folder of root's, which this capability alone lets it read.
-    words = f"--reuid={NOBODY} --regid={NOBODY} --clear-groups"
-    rights = "--inh-caps=-all,+dac_read_search --ambient-caps=-all,+dac_read_search"
-    return [setpriv, *words.split(), *rights.split(), "--bounding-set=-all,+dac_read_search"]
 
 
 def _holders_of(secret: str, folder: Path) -> list[Path]:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from nobody import as_nobody
 from spawn_mains import oom_score
 
 from supervisor import spawner as spawner_module
@@ -239,10 +240,7 @@ async def test_tools_that_outlive_their_actor_are_swept(kind: str, end: str, log
     "role", ["with_fork", "with_c_fork", "with_renamed_fork", "with_daemon", "with_clean_tool"]
 )
 async def test_leftovers_without_a_marked_exec_are_swept(kind: str, role: str, log_fd: int) -> None:
-    """A fork in its own session is found by its memory, a cleaned environment by the session.
-
-    By root and by any other user, whom the kernel shows less of it.
-    """
+    """A fork in its own session is found by its memory, a cleaned environment by the session."""
     async with spawning(kind) as spawner:
         process = await spawner.spawn(f"spawn_mains:{role}", "leaves", log_fd)
         [pid] = await pids_said(process)
@@ -250,6 +248,21 @@ async def test_leftovers_without_a_marked_exec_are_swept(kind: str, role: str, l
         assert (await process.wait()).swept == 1
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("role", ["with_fork", "with_c_fork"])
+def test_forks_without_an_exec_are_swept_for_a_user_who_is_not_root(kind: str, role: str) -> None:
+    """The kernel shows the environment of such a fork to root alone."""
+    script = [sys.executable, "-P", str(HERE / "spawn_ending.py"), kind, f"spawn_mains:{role}"]
+    ran = subprocess.run(
+        [*as_nobody(), *script], capture_output=True, timeout=LIMIT_SECONDS, check=True
+    )
+    [pid], swept = json.loads(ran.stdout)
+    assert swept == 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 @pytest.mark.parametrize("kind", BOTH)
