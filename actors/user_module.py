@@ -35,10 +35,6 @@ def load_module(name: str, search_path: Sequence[str] = ()) -> ModuleType:
             raise ModuleError(words) from error
         words = f"the module {name} needs {error.name}, which is missing; install it"
         raise ModuleError(words) from error
-    except PermissionError as error:
-        words = f"the module {name} needs {error.filename}, which it may not read"
-        remedy = "where a sandbox forbids that, name it there under read"
-        raise ModuleError(f"{words}; {remedy}{_line(error)}") from error
     except (Exception, SystemExit) as error:
         words = excerpt(f"{type(error).__name__}: {error}")
         words = f"the module {name} cannot be imported: {words}{_line(error)}"
