@@ -87,6 +87,10 @@ def parse(words: list[str]) -> argparse.Namespace:
         rest = []
     if rest:
         raise UsageError(f"what is {rest[0]!r}? See: exeunt {args.verb} --help")
+    if getattr(args, "sets", None) and args.config is None:
+        raise UsageError(
+            "--set changes a key of a configuration; name its file too. See: exeunt doctor --help"
+        )
     usual = os.environ.get(STATE_DIR_VARIABLE) or STATE_DIR
     given: str | None = getattr(args, "state_dir", None)
     args.state_dir = given or usual
@@ -231,7 +235,7 @@ def _add_serving(verb: _Verb) -> None:
     )
     provider.add_argument("--ledger", metavar="FILE", help="gets one JSON line a billed reply")
     doctor = verb("doctor", "doctor:doctor", "check the machine, and a configuration")
-    doctor.add_argument("config", metavar="CONFIG", nargs="?", help="a TOML file")
+    _config_arguments(doctor, nargs="?")
     completion = verb("completion", "completion:completion", "print completions for a shell")
     completion.add_argument(
         "shell", metavar="SHELL", choices=("bash", "zsh", "tcsh"), help="bash, zsh or tcsh"
@@ -247,8 +251,8 @@ def _add_chaos(verb: _Verb) -> None:
     chaos.add_argument("--plan", metavar="P", dest="plans", action="append", help="this instead")
 
 
-def _config_arguments(made: argparse.ArgumentParser) -> None:
-    made.add_argument("config", metavar="CONFIG", help="a TOML file")
+def _config_arguments(made: argparse.ArgumentParser, **options: Any) -> None:
+    made.add_argument("config", metavar="CONFIG", help="a TOML file", **options)
     words = "change a key of the configuration, like agents.lead.limits.max_turns=8"
     made.add_argument(
         "--set", metavar="KEY=VALUE", dest="sets", action="append", default=[], help=words

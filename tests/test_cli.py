@@ -70,6 +70,7 @@ def test_help_and_version_go_to_standard_output(capsys: pytest.CaptureFixture[st
         (["resume", "r1", "--deadline-s", "0"], "above 0"),
         (["provider", "--port", "65536"], "from 0 to 65535"),
         (["show", "r1", "--turn", "-1"], "--turn"),
+        (["doctor", "--set", "run.task=x"], "name its file too"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(

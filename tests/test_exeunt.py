@@ -304,6 +304,9 @@ def test_doctor_says_what_is_there_and_what_is_not(place: Place) -> None:
     ran = place.type_("doctor", str(config))
     assert ran.returncode == 1
     assert "problem provider: http://127.0.0.1:9/v1 cannot be reached" in ran.stdout
+    ran = place.type_("doctor", str(CONFIGS / "plan.toml"), "--set", "provider.script=none")
+    assert ran.returncode == 1
+    assert "none" in ran.stdout
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version
 
 import httpx
@@ -49,7 +49,7 @@ class Problem(Exception):
 
 def doctor(args: argparse.Namespace) -> int:
     """Check the machine, and with CONFIG what a run of it needs."""
-    checks = trio.run(examine, args.state_dir, args.config)
+    checks = trio.run(examine, args.state_dir, args.config, args.sets)
     ok = all(check.ok for check in checks)
     if args.json:
         output.document({"ok": ok, "checks": checks})
@@ -61,8 +61,8 @@ def doctor(args: argparse.Namespace) -> int:
     return 0 if ok else 1
 
 
-async def examine(state_dir: str, config_path: str | None) -> list[Check]:
-    """All checks, in order."""
+async def examine(state_dir: str, config_path: str | None, sets: Sequence[str]) -> list[Check]:
+    """All checks, in order; ``sets`` are ``KEY=VALUE`` that go over the configuration's."""
     checks = [
         _check("python", _python),
         _check("packages", _packages),
@@ -73,7 +73,7 @@ async def examine(state_dir: str, config_path: str | None) -> list[Check]:
     config: Config | None = None
     if config_path is not None:
         try:
-            config = load_config(config_path)
+            config = load_config(config_path, sets)
             config.run_spec()
             checks.append(Check("configuration", True, f"{config.path} is sound"))
         except ConfigError as error:
