@@ -18,7 +18,7 @@ from actors.text import clean
 from supervisor.config_checks import check, check_base_url, check_provider
 from supervisor.config_errors import ConfigError, Origin, convert, nearest
 from supervisor.config_sections import Agent, Document, Provider, Run, ToolSource
-from supervisor.config_tree import DEFAULT_KEY_ENV, Config, provider_at, provider_key
+from supervisor.config_tree import DEFAULT_KEY_ENV, Config, key_names, provider_at, provider_key
 from supervisor.terminal import visible
 
 __all__ = ["Config", "ConfigError", "api_key", "key_names", "load_config"]
@@ -103,12 +103,6 @@ def api_key(
         words = f"the variable {variable} holds spaces or odd characters; export a key in it"
         raise origin.error(f"{where}.api_key_env", words)
     return key
-
-
-def key_names(config: Config) -> set[str]:
-    """The environment variables that may hold a key, which no process but this one shall see."""
-    providers = [one for one in (config.provider, *config.providers.values()) if one is not None]
-    return {DEFAULT_KEY_ENV, *(one.api_key_env for one in providers if one.api_key_env is not None)}
 
 
 def _parse(file: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from actors.notes import NOTE_TOOLS
 from actors.testing.faults import check_faults
 from supervisor.config_errors import Origin, nearest
 from supervisor.config_sections import Provider, ToolSource
-from supervisor.config_tree import Config, model_name, provider_at, provider_key
+from supervisor.config_tree import Config, key_names, model_name, provider_at, provider_key
 
 FILE_TOOLS = frozenset({"list_files", "read_file", "delete_file", "scan_archive"})
 """The shipped tools that work on the folder of ``[tools.files]``."""
@@ -70,6 +70,10 @@ def _check_source(config: Config, name: str, source: ToolSource, origin: Origin)
         if source.module is not None and config.tools[other].module == source.module:
             words = f"{source.module} is the module of [tools.{other}] already; keep one of the two"
             raise origin.error(f"{key}.module", words)
+    for index, variable in enumerate(source.environment):
+        if variable in key_names(config):
+            words = f"{variable} holds a provider's key, which no tool may see; take it out"
+            raise origin.error(f"{key}.environment[{index}]", words)
     if source.agent is not None and name in SHIPPED_TOOLS:
         raise origin.error(key, f"{name} is the name of a shipped tool; choose another")
     if source.agent is not None and source.agent not in config.agents:

@@ -185,6 +185,12 @@ class Config(Document, frozen=True, kw_only=True):
         )
 
 
+def key_names(config: Config) -> set[str]:
+    """The environment variables that may hold a key, which no process but this one shall see."""
+    providers = [one for one in (config.provider, *config.providers.values()) if one is not None]
+    return {DEFAULT_KEY_ENV, *(one.api_key_env for one in providers if one.api_key_env is not None)}
+
+
 def provider_key(config: Config, agent: str, origin: Origin) -> str:
     """Where an agent's provider stands: ``provider`` or ``providers.NAME``; raises ConfigError."""
     key = f"agents.{agent}.provider"

@@ -50,6 +50,10 @@ CONTEXT = "agents.lead.context"
         ("tools.files.root=/nowhere", "there is no folder /nowhere"),
         ("tools.other.root=files", "root belongs in [tools.files]"),
         ("tools.mine.description=x", "exactly one of root, module, agent, found none of them"),
+        (
+            "tools.files.environment=['LANG', 'OPENAI_API_KEY']",
+            "OPENAI_API_KEY holds a provider's key, which no tool may see; take it out",
+        ),
         ("mcp.web.command=[]", "a list that is not empty"),
         ("supervision.max_restarts=16", "a whole number from 0 to 15, found 16"),
         ("supervision.max_restarts=-1", "a whole number from 0 to 15, found -1"),

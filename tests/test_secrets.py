@@ -17,7 +17,7 @@ from actors.journal import read_events
 from actors.outcome import Status
 from actors.state import fold
 from actors.testing.scripts import Call, Say
-from supervisor import RunRefused, StateDir, key_names, load_config, open_supervisor
+from supervisor import ConfigError, RunRefused, StateDir, key_names, load_config, open_supervisor
 
 __all__ = ["helpers_on_the_path"]
 
@@ -42,7 +42,7 @@ tools = ["search"]
 root = "{workspace}"
 [tools.ours]
 module = "caged_tools"
-environment = ["A_KEY", "SHOWN"]
+environment = ["SHOWN"]
 [state]
 durability = "process"
 """
@@ -59,7 +59,7 @@ model = "{model}"
 tools = ["peek", "pry"]
 [tools.ours]
 module = "my_tools"
-environment = ["A_KEY", "OPENAI_API_KEY", "SHOWN"]
+environment = ["SHOWN"]
 [state]
 durability = "process"
 """
@@ -124,10 +124,14 @@ async def test_no_process_but_the_supervisor_has_the_key(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["zygote", "subprocess"])
 async def test_a_tool_of_the_same_user_cannot_read_the_key(world: World, place: Path, kind: str):
-    """Not in the supervisor, whose environment has it, and not by naming it for its programs."""
+    """Not in the supervisor, whose environment has it; and naming it for programs is refused."""
     await world.provide([Call("search"), DONE])
     config = place / "exeunt.toml"
-    config.write_text(CONFIG.format(base_url=world.base_url, model=world.model, workspace=place))
+    text = CONFIG.format(base_url=world.base_url, model=world.model, workspace=place)
+    config.write_text(text.replace('["SHOWN"]', '["SHOWN", "A_KEY"]'))
+    with pytest.raises(ConfigError, match=r"tools.ours.environment\[1\]: A_KEY holds a provider's"):
+        load_config(config, environ={})
+    config.write_text(text)
     command = [sys.executable, "-P", "-m", "supervisor", "run", "--run-id", "nosy", str(config)]
     env = {
         **os.environ,
