@@ -26,12 +26,12 @@ from supervisor.chaos.plan import (
     parse,
 )
 from supervisor.chaos.round import Round
-from supervisor.chaos.session import Session
+from supervisor.chaos.session import NoReference, Session, check_completes
 from supervisor.cli import main
 from supervisor.cli import parse as arguments
 from supervisor.cli_numbers import SEEDS
 from supervisor.commands import UsageError
-from supervisor.commands.chaos import MAKE_UP_MAX, _check_completes, _drawn_rounds
+from supervisor.commands.chaos import MAKE_UP_MAX, _drawn_rounds
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 CONFIG = "my agents.toml"
@@ -41,7 +41,9 @@ BOUNDARIES = [Boundary("root", "turn", n) for n in (1, 2, 3)] + [Boundary("2.0",
 def report_of(rounds: list[Round], seed: int = 1) -> ChaosReport:
     """What a session over nothing in particular reports of these rounds."""
     ended = Ended(status="completed", output="done", error=None, workspace={}, runs=("root",))
-    session = SimpleNamespace(reference=ended, boundaries=BOUNDARIES, varying={}, tools=())
+    session = SimpleNamespace(
+        reference=ended, boundaries=BOUNDARIES, varying={}, tools=(), lifted=()
+    )
     command = ["exeunt", "chaos", CONFIG]
     return findings(cast(Session, session), rounds, command=command, seed=seed, seconds=1.0)
 
@@ -242,17 +244,16 @@ def test_a_real_run_is_replayed(tmp_path: Path) -> None:
 def test_a_tree_that_fails_by_itself_is_not_struck() -> None:
     """There is nothing to compare with, and its own reason is what its author must read."""
 
-    def session(status: str, error: str | None) -> Session:
-        ended = Ended(status=status, output=None, error=error, workspace={}, runs=("root",))
-        return cast(Session, SimpleNamespace(reference=ended))
+    def ended(status: str, error: str | None) -> Ended:
+        return Ended(status=status, output=None, error=error, workspace={}, runs=("root",))
 
     for status in ("completed", "max_turns_exceeded", "budget_exceeded"):
-        _check_completes(session(status, None))
+        check_completes(ended(status, None))
     words = "^nothing to compare: the run ends failed by itself: HTTP 500$"
-    with pytest.raises(UsageError, match=words):
-        _check_completes(session("failed", "HTTP 500"))
-    with pytest.raises(UsageError, match="ends interrupted by itself"):
-        _check_completes(session("interrupted", None))
+    with pytest.raises(NoReference, match=words):
+        check_completes(ended("failed", "HTTP 500"))
+    with pytest.raises(NoReference, match="ends interrupted by itself"):
+        check_completes(ended("interrupted", None))
 
 
 def test_a_broken_round_tells_how_to_see_it_again() -> None:

@@ -1,5 +1,6 @@
 """``exeunt chaos`` over tools whose flags are not true: each is named, or its candidates are."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.messages import Nature, ResultKind
-from actors.testing.chaos import Chaos
+from actors.testing.chaos import Chaos, ChaosFailed
 from actors.testing.chaos_report import ChaosReport
 from supervisor.chaos.compare import Unlike, check_like, differences
 from supervisor.chaos.ended import SHIPPED, Ended, Ran
@@ -19,10 +20,12 @@ SEED = 3
 HONEST = "pay_once"
 
 
-def struck(folder: Path, task: str, *plans: str, kills: int = 6) -> ChaosReport:
+def struck(
+    folder: Path, task: str, *plans: str, kills: int = 6, sets: Sequence[str] = ()
+) -> ChaosReport:
     """A session of one agent that calls the tools of its task, over a workspace with one file."""
     (folder / "there.txt").write_text("there\n")
-    sets = (f"run.task={task}", f"tools.files.root={folder}")
+    sets = (f"run.task={task}", f"tools.files.root={folder}", *sets)
     return Chaos()(CONFIG, kills=kills, seed=SEED, plans=plans, sets=sets)
 
 
@@ -137,6 +140,21 @@ def test_a_tool_that_was_not_tried_is_not_called_safe(tmp_path: Path) -> None:
     report = struck(tmp_path, "note", "kill/supervisor/root/turn/2/0")
     assert report.ok, report
     assert report.untried == ("note",)
+
+
+@pytest.mark.chaos
+def test_limits_of_time_hold_undisturbed(tmp_path: Path) -> None:
+    """A tool that hangs ends with its run, and is named; what is struck has all the time."""
+    limit = "agents.lead.limits.deadline_s"
+    with pytest.raises(ChaosFailed) as failed:
+        struck(tmp_path, "sleep_on", sets=[f"{limit}=1"])
+    words = str(failed.value)
+    assert "nothing to compare: the run ends interrupted by itself: " in words
+    assert "deadline" in words
+    assert words.endswith(", while sleep_on ran")
+    report = struck(tmp_path, "enter", kills=1, sets=[f"{limit}=30"])
+    assert report.ok, report
+    assert report.lifted == (limit,)
 
 
 def ran(tool: str, nature: Nature, attempts: int, behind: bool) -> Ran:

@@ -51,6 +51,8 @@ class ChaosReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was not the same twice even undisturbed, and so compared in no round, in words."""
     untried: tuple[str, ...] = ()
     """Tools that may be run again after a kill, and were not in any of these rounds."""
+    lifted: tuple[str, ...] = ()
+    """Limits of time of the configuration, which held undisturbed and in no round that struck."""
     missed: tuple[str, ...] = ()
     """Rounds in which nothing was struck, in words that say why; they have tried nothing."""
     failures: tuple[Failure, ...] = ()

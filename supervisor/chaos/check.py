@@ -141,16 +141,17 @@ def _ended(home: Home, states: dict[str, State]) -> Ended:
     return Ended(
         status=outcome.status.value,
         output=None if outcome.output is None else home.placeless(outcome.output),
-        error=outcome.error,
+        error=outcome.error or outcome.reason,
         workspace=home.workspace(),
         runs=tuple(home.short(name) for name in states),
-        ran=tuple(ran for name, state in states.items() for ran in _ran(home, name, state)),
+        ran=tuple(one for name, state in states.items() for one in ran(home, name, state)),
         short=short,
         unlike=unlike or bool(short),
     )
 
 
-def _ran(home: Home, name: str, state: State) -> Iterator[Ran]:
+def ran(home: Home, name: str, state: State) -> Iterator[Ran]:
+    """The calls that a tool was started for in one run, as its state has them."""
     for call in _calls(state):
         if call.nature and not call.is_child:
             result = call.result

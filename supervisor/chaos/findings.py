@@ -57,6 +57,7 @@ def findings(
         seconds=round(seconds, 1),
         varying=tuple(session.varying.values()),
         untried=tuple(sorted(safe - again - SHIPPED)),
+        lifted=session.lifted,
         missed=missed,
         failures=failures,
         unsafe_tools=_unsafe(natures, rounds, failures),

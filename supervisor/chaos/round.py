@@ -12,6 +12,7 @@ import trio
 from actors.messages import Nature
 from actors.outcome import Approval, InDoubt, Interruption
 from actors.verdict import Verdict, VerdictRefused, record_verdict
+from supervisor.chaos import culprit
 from supervisor.chaos.check import check_tree
 from supervisor.chaos.compare import Unlike
 from supervisor.chaos.ended import Ended
@@ -19,7 +20,6 @@ from supervisor.chaos.gate import Gate, reached
 from supervisor.chaos.life import (
     Life,
     begin,
-    descendants,
     kill_left_behind,
     left_behind,
     name_of,
@@ -28,7 +28,6 @@ from supervisor.chaos.life import (
 from supervisor.chaos.plan import (
     FREEZE,
     KILL,
-    ROOT,
     SUPERVISOR,
     TREE,
     ZYGOTE,
@@ -37,6 +36,7 @@ from supervisor.chaos.plan import (
     Strike,
 )
 from supervisor.chaos.trap import Trap
+from supervisor.chaos.victims import find
 from supervisor.chaos.world import Home, World
 from supervisor.report import Report
 from supervisor.state_dir import StateDir
@@ -51,7 +51,6 @@ KILLED_SECONDS = 2.0
 FROZEN_SECONDS = 0.15
 _POLL_SECONDS = 0.0005
 _IDLE_SECONDS = 0.05
-ZYGOTE_NAME = "exeunt-zygote"
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +134,7 @@ class UnderWay:
         self._gate = Gate(home, plan.strikes)
         self._past = 0
         """How many strikes are done with."""
-        self._config = home.make()
+        self._config = home.make(timeless=bool(plan.strikes or plan.lure))
         self._state_dir = StateDir(home.state_dir)
         self._strikes = plan.strikes
         self._look_at = 0.0
@@ -233,7 +232,9 @@ class UnderWay:
         while not life.over:
             if time.monotonic() > self._deadline:
                 os.kill(life.pid, signal.SIGKILL)
-                raise Stuck(f"the tree has not ended within {ROUND_SECONDS_MAX:g} s")
+                busy = culprit.under_way(self._home) or "no tool"
+                words = f"the tree has not ended within {ROUND_SECONDS_MAX:g} s"
+                raise Stuck(f"{words}; under way was {busy}")
             if self._past == len(self._strikes):
                 life.listen(_IDLE_SECONDS)
                 continue
@@ -264,7 +265,7 @@ class UnderWay:
 
     def _strike(self, life: Life, strike: Strike) -> bool:
         """Strike the victims that are there; False when there are none."""
-        victims = {word: self._pids(life, strike, word) for word in strike.victims}
+        victims = {word: find(self._home, life, strike, word) for word in strike.victims}
         pids = list(dict.fromkeys(pid for found in victims.values() for pid in found))
         if not pids:
             return False
@@ -282,16 +283,3 @@ class UnderWay:
             self._unswept = True
         send(pids, signal.SIGKILL)
         return True
-
-    def _pids(self, life: Life, strike: Strike, word: str) -> list[int]:
-        match word:
-            case "supervisor":
-                return [life.pid]
-            case "tree":
-                return [life.pid, *descendants(life.pid)]
-            case "zygote":
-                return [pid for pid in descendants(life.pid) if name_of(pid) == ZYGOTE_NAME]
-            case _:
-                run = ROOT if word == ROOT else strike.boundary.run
-                holder = self._state_dir.holder(self._home.full(run))
-                return [] if holder is None else [holder]

@@ -10,10 +10,12 @@ import msgspec
 
 from actors import frame
 from actors.journal import JOURNAL
+from actors.messages import ResultKind
+from actors.outcome import Status
 from actors.testing.evidence import Effect
 from actors.trace import TRACE
 from supervisor.chaos.check import check_tree
-from supervisor.chaos.ended import tool_names
+from supervisor.chaos.ended import Ended, tool_names
 from supervisor.chaos.life import Heard
 from supervisor.chaos.plan import BYTES, Boundary, Plan
 from supervisor.chaos.ready import warm_up
@@ -32,12 +34,19 @@ class NoReference(Exception):
 class Session:
     """Performs plans against one configuration; made by ``open_session``."""
 
-    def __init__(self, world: World) -> None:
-        """Run the tree twice undisturbed; raises NoReference."""
+    def __init__(self, world: World, waiting: Callable[[float], None]) -> None:
+        """Run the tree twice undisturbed; raises NoReference.
+
+        ``waiting`` is told the seconds when nothing has come of any round for a while.
+        """
         self._world = world
+        self._waiting = waiting
         self._names = (f"c{number:05}" for number in itertools.count(1))
-        first, second = self._undisturbed(), self._undisturbed()
-        self.reference, again = check_tree(first, 0), check_tree(second, 0)
+        first = self._undisturbed()
+        self.reference = check_tree(first, 0)
+        check_completes(self.reference)
+        second = self._undisturbed()
+        again = check_tree(second, 0)
         self.boundaries = _boundaries(first)
         changed_at = {path: file.stat().st_mtime for path, file in second.files().items()}
         self.varying = varying(self.reference, again, changed_at)
@@ -52,7 +61,18 @@ class Session:
         def work(number: int) -> Round:
             return perform(self._world, plans[number], names[number], self.reference, self.varying)
 
-        yield from perform_all(work, range(len(plans)), workers)
+        yield from perform_all(work, range(len(plans)), workers, self._waiting)
+
+    @property
+    def lifted(self) -> tuple[str, ...]:
+        """The limits of time in which the undisturbed tree has ended; nobody struck is held to."""
+        agents = self._world.config.agents_in_use()
+        return tuple(
+            f"agents.{name}.limits.{limit}"
+            for name in agents
+            for limit in ("deadline_s", "idle_s")
+            if getattr(self._world.config.agents[name].limits, limit) != "none"
+        )
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -65,11 +85,24 @@ class Session:
 
     def _undisturbed(self) -> Home:
         name = next(self._names)
-        (found,) = perform_all(lambda _: perform(self._world, Plan(), name, keep=True), [0])
+        (found,) = perform_all(
+            lambda _: perform(self._world, Plan(), name, keep=True), [0], waiting=self._waiting
+        )
         if found.failure:
             words = found.failure.strip()
             raise NoReference(f"the tree does not run although nobody disturbs it: {words}")
         return Home(self._world, name)
+
+
+def check_completes(ended: Ended) -> None:
+    """Raise NoReference for a tree that fails or is stopped although nobody strikes it."""
+    if ended.status in (Status.FAILED, Status.INTERRUPTED):
+        cut_off = tool_names(one for one in ended.users if one.outcome is ResultKind.CANCELLED)
+        words = f", while {' and '.join(cut_off)} ran" if cut_off else ""
+        raise NoReference(
+            f"nothing to compare: the run ends {ended.status} by itself: "
+            f"{ended.error or 'no reason was recorded'}{words}"
+        )
 
 
 @contextmanager
@@ -81,9 +114,11 @@ def open_session(
     crashes: int = 0,
     recorded: bool = False,
     effects: Callable[[Path, str], list[Effect]] | None = None,
+    waiting: Callable[[float], None] = lambda seconds: None,
 ) -> Generator[Session]:
-    """A session in a folder that exists; ``recorded`` is that of ``served``, others of ``World``.
+    """A session in a folder that exists.
 
+    ``recorded`` is that of ``served``, ``waiting`` that of ``Session``, others of ``World``.
     Raises ConfigError, NoReference.
     """
     warm_up()
@@ -98,7 +133,8 @@ def open_session(
                 prepare=prepare,
                 crashes=crashes,
                 effects=effects,
-            )
+            ),
+            waiting,
         )
 
 

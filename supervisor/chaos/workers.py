@@ -4,6 +4,7 @@ import gc
 import os
 import select
 import signal
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 
@@ -22,18 +23,33 @@ class WorkerDied(Exception):
     """A worker ended before it had told all of its rounds: a bug of ours, or somebody killed it."""
 
 
-def perform_all(work: Work, numbers: Sequence[int], workers: int = 1) -> Iterator[Round]:
+SILENCE_SECONDS = 10.0
+
+
+def perform_all(
+    work: Work,
+    numbers: Sequence[int],
+    workers: int = 1,
+    waiting: Callable[[float], None] = lambda seconds: None,
+) -> Iterator[Round]:
     """Do ``work`` for each number in some worker, and yield what came of it, as it comes.
 
-    Raises WorkerDied. A caller that stops early ends the workers.
+    ``waiting`` is told each time that nothing has come for ``SILENCE_SECONDS`` more. Raises
+    WorkerDied. A caller that stops early ends the workers.
     """
     shares = [numbers[first::workers] for first in range(min(workers, len(numbers)))]
     living = {worker.fd: worker for worker in (_Worker(work, share) for share in shares)}
     try:
+        heard = time.monotonic()
         while living:
-            ready = select.select(list(living), [], [], 2 * ROUND_SECONDS_MAX)[0]
-            if not ready:
+            ready = select.select(list(living), [], [], SILENCE_SECONDS)[0]
+            silence = time.monotonic() - heard
+            if not ready and silence > 2 * ROUND_SECONDS_MAX:
                 raise WorkerDied("a round has not ended")
+            if not ready:
+                waiting(silence)
+                continue
+            heard = time.monotonic()
             for fd in ready:
                 rounds = living[fd].read()
                 if rounds is None:

@@ -30,7 +30,7 @@ FILES = "files"
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
-    """One session; ``config`` has every provider at its fixed address."""
+    """One session; ``config`` has every provider at its fixed address, and limits of time."""
 
     folder: Path
     config: Config
@@ -57,13 +57,17 @@ class Home:
         self.path = world.folder / name
         self.state_dir = self.path / "state"
 
-    def make(self) -> Config:
+    def make(self, *, timeless: bool = False) -> Config:
         """Make the folder with its copy of the workspace; returns the configuration of the round.
 
+        ``timeless`` is one in which no clock stops an agent: being killed and frozen takes time.
         Raises OSError.
         """
         self.path.mkdir()
         config = self._with_bills_of_its_own(self.world.config)
+        if timeless:
+            agents = {name: _timeless(agent) for name, agent in config.agents.items()}
+            config = msgspec.structs.replace(config, agents=agents)
         source = config.tools.get(FILES)
         if source is None or source.root is None:
             return config
@@ -133,8 +137,8 @@ def served(config: Config, bills: Path, *, recorded: bool = False) -> Generator[
     """Serve the scripted providers of a configuration, with a ledger; yields it with addresses.
 
     They are no part of the tree, so that whoever strikes it never strikes them; a real one is
-    replaced with what was ``recorded``. Limits of time are lifted, and restarts allowed. Raises
-    ConfigError for a real provider without a recording, and for a workspace that is too large.
+    replaced with what was ``recorded``. Restarts are allowed. Raises ConfigError for a real
+    provider without a recording, and for a workspace that is too large.
     """
     _check_workspace(config)
     with ExitStack() as stack:
@@ -170,7 +174,6 @@ def served(config: Config, bills: Path, *, recorded: bool = False) -> Generator[
 
         yield msgspec.structs.replace(
             config,
-            agents={name: _timeless(agent) for name, agent in config.agents.items()},
             supervision=msgspec.structs.replace(
                 config.supervision, max_restarts=max(RESTARTS_MIN, config.supervision.max_restarts)
             ),
@@ -182,7 +185,6 @@ def served(config: Config, bills: Path, *, recorded: bool = False) -> Generator[
 
 
 def _timeless(agent: Agent) -> Agent:
-    """An agent that no clock stops: being killed and frozen takes time."""
     limits = msgspec.structs.replace(agent.limits, deadline_s="none", idle_s="none")
     return msgspec.structs.replace(agent, limits=limits)
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from actors.outcome import Status
 from actors.testing.chaos_report import ChaosReport
 from supervisor import output
 from supervisor.chaos.findings import findings
@@ -49,8 +48,9 @@ def chaos(args: argparse.Namespace) -> int:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="exeunt-chaos-") as folder:
         try:
-            with open_session(config, Path(folder), recorded=bool(recorded)) as session:
-                _check_completes(session)
+            with open_session(
+                config, Path(folder), recorded=bool(recorded), waiting=_still
+            ) as session:
                 rng = random.Random(seed)
                 rounds = _rounds(session, chosen) or _drawn_rounds(session, args.kills, rng)
         except NoReference as error:
@@ -69,14 +69,6 @@ def chaos(args: argparse.Namespace) -> int:
     return 0 if found.ok else EXIT_BROKEN
 
 
-def _check_completes(session: Session) -> None:
-    """Raise UsageError for a tree that fails or is stopped although nobody strikes it."""
-    ended = session.reference
-    if ended.status in (Status.FAILED, Status.INTERRUPTED):
-        why = visible(ended.error) if ended.error else "no reason was recorded"
-        raise UsageError(f"nothing to compare: the run ends {ended.status} by itself: {why}")
-
-
 def _command(args: argparse.Namespace) -> list[str]:
     """What was typed, short of seed, kills and plans."""
     words = ["exeunt", "chaos", args.config]
@@ -85,6 +77,10 @@ def _command(args: argparse.Namespace) -> list[str]:
     if args.state_dir_shown:
         words += ["--state-dir", args.state_dir_shown]
     return [*words, "--recorded", args.recorded] if args.recorded else words
+
+
+def _still(seconds: float) -> None:
+    output.note(f"      still at it: nothing new for {seconds:.0f} s")
 
 
 def _chosen(plans: Sequence[str]) -> list[Plan]:
@@ -151,6 +147,9 @@ def _tell(found: ChaosReport, style: Style) -> None:
         ),
     ]
     words += [f"{style.red('missed')}: {visible(missed)}." for missed in found.missed]
+    if found.lifted:
+        names = " and ".join(map(visible, found.lifted))
+        words.append(f"{names} held undisturbed alone: to be struck takes time.")
     if found.untried:
         names = ", ".join(map(visible, found.untried))
         words.append(f"Never run again in these rounds, so nothing is known of them: {names}.")

@@ -101,6 +101,13 @@ async def wait(seconds: float, context: ToolContext) -> str:
 
 
 @tool(keyed=True)
+async def sleep_on() -> str:
+    """Never answer."""
+    await trio.sleep_forever()
+    return "awake"
+
+
+@tool(keyed=True)
 async def stamp(context: ToolContext) -> str:
     """Write the time into a file."""
     await trio.lowlevel.checkpoint()
