@@ -21,15 +21,17 @@ from actors.events import (
     Replied,
     RunStopped,
     Started,
+    UserMessage,
 )
 from actors.messages import Nature, ResultKind
 from actors.money import usd
-from actors.outcome import Outcome
+from actors.outcome import Cancelled, Outcome
 from actors.state import Call, State
 from actors.text import clean, excerpt
 
 TRACE = "trace.jsonl"
-LABEL_MAX = 500
+TEXT_MAX = 500
+"""Characters of a progress label, and of what a person said."""
 PROGRESS_MAX = 10_000
 """Progress lines of one process that the file keeps; whoever follows hears all of them."""
 _TAIL = 1 << 20
@@ -106,9 +108,13 @@ def _line_of(event: AnyEvent, state: State) -> Line | None:
         case ApprovalAsked():
             call = state.call(event.ref)
             return _of_call("approval_required", call) | {"args": shown_args(call)}
+        case UserMessage():
+            return {"type": "told", "who": event.who, "text": excerpt(event.text, TEXT_MAX)}
         case RunStopped():
             outcome = Outcome(event.status, event.interruption, event.error, event.output)
-            return {
+            by = event.interruption
+            line = {"who": by.who} if isinstance(by, Cancelled) else {}
+            return line | {
                 "type": "run_stopped",
                 "status": event.status.value,
                 "reason": outcome.reason,
@@ -177,7 +183,7 @@ class Trace:
     def progress(self, call: Call, label: str, at: float) -> None:
         """Write a progress line of a running call; it stands in no journal."""
         self._progressed += 1
-        label = clean(label[:LABEL_MAX])
+        label = clean(label[:TEXT_MAX])
         if self._progressed == PROGRESS_MAX:
             label += f" [the last of {PROGRESS_MAX} progress lines that are kept of a process]"
         line = _of_call("tool_progress", call) | {"label": label}

@@ -147,6 +147,9 @@ class Progress:
                 self._say(f"{head}  {self.style.bold(words)}")
             case "context_fitted":
                 self._say(head + self.style.dim(_fitted(line)))
+            case "told":
+                words = f"{line['who']} says: {line['text']}"
+                self._say(head + one_line(words, self._screen.width))
             case "run_resumed":
                 self._say(head + self.style.dim(f"resumed, epoch {int(line['epoch'])}"))
             case _:

@@ -98,6 +98,18 @@ def test_a_fitting_says_what_was_taken_out() -> None:
     ]
 
 
+def test_what_a_person_said_is_shown() -> None:
+    """With who said it; of a child with its name."""
+    stream = io.StringIO()
+    progress = Progress(stream)
+    show(progress, "told", who="ann", text="look at the \x1b[2Jlogs")
+    show(progress, "told", "r1.1.0", who="ann", text="hurry")
+    assert stream.getvalue().splitlines() == [
+        "ann says: look at the \\x1b[2Jlogs",
+        ".1.0  ann says: hurry",
+    ]
+
+
 def test_a_wait_for_the_provider_says_how_long_and_why() -> None:
     """A retry is no silence."""
     stream = io.StringIO()

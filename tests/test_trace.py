@@ -10,14 +10,14 @@ import pytest
 from story import Story, call
 
 from actors import trace
-from actors.events import Opened
+from actors.events import Opened, UserMessage
 from actors.journal import DiskFailed
 from actors.messages import Nature, ResultKind
 from actors.money import Prices, Usage
 from actors.outcome import Cancelled, Outcome, Status
 from actors.record import Record
 from actors.spec import Limits
-from actors.trace import LABEL_MAX, TRACE
+from actors.trace import TEXT_MAX, TRACE
 
 FRAME = {"run_id", "root_id", "seq", "at", "type"}
 KEYS = {
@@ -31,6 +31,7 @@ KEYS = {
     "tool_result": {"tool_name", "call", "ms", "ok"},
     "approval_required": {"tool_name", "call", "args"},
     "run_resumed": {"epoch"},
+    "told": {"who", "text"},
     "run_stopped": {"status", "reason", "turns", "cost_usd"},
 }
 MAY = {
@@ -38,7 +39,7 @@ MAY = {
     "tool_start": {"attempt"},
     "tool_result": {"outcome", "error", "notes"},
     "run_resumed": {"dropped_bytes"},
-    "run_stopped": {"possibly_spent_usd"},
+    "run_stopped": {"possibly_spent_usd", "who"},
 }
 
 
@@ -53,9 +54,11 @@ def story() -> Story:
     story.run("1.0", Nature.READ_ONLY)
     story.finish("1.2", "error: half", ResultKind.ERROR)
     story.ask_person("1.1", b"d")
-    story.end(Outcome(Status.INTERRUPTED, Cancelled("waits")))
+    story.end(Outcome(Status.INTERRUPTED, Cancelled("waits", "boss")))
     story.open("verdict")
     story.verdict("1.1", "reject", b"d")
+    story.open("verdict")
+    story.tell(UserMessage(text="keep\nit" + "x" * 1000, who="p"))
     story.open("resume")
     story.finish("1.1", "rejected: no", ResultKind.REJECTED)
     story.ask()
@@ -90,7 +93,8 @@ async def test_lines_are_as_the_contract_has_them(tmp_path: Path, story: Story) 
     told = lines(tmp_path)
     assert [line["type"] for line in told] == [
         *("turn_failed", "turn", "tool_start", "tool_progress", "tool_result", "tool_result"),
-        *("approval_required", "run_stopped", "run_resumed", "tool_result", "turn", "run_stopped"),
+        *("approval_required", "run_stopped", "told", "run_resumed"),
+        *("tool_result", "turn", "run_stopped"),
     ]
     for line in told:
         assert (line["run_id"], line["root_id"]) == ("r1", "r1")
@@ -110,8 +114,12 @@ async def test_lines_say_what_happened(tmp_path: Path, story: Story) -> None:
     assert by_type["turn"]["cached_input_tokens"] == 128
     assert by_type["tool_start"]["args"] == {"at": 1}
     assert by_type["approval_required"]["call"] == "1.1"
-    assert by_type["run_resumed"]["epoch"] == 3
+    assert by_type["run_resumed"]["epoch"] == 4
     assert by_type["run_stopped"]["turns"] == 2
+    assert [line.get("who") for line in told if line["type"] == "run_stopped"] == ["boss", None]
+    assert by_type["told"]["who"] == "p"
+    assert by_type["told"]["text"].startswith("keep it")
+    assert len(by_type["told"]["text"]) == TEXT_MAX
     results = [line for line in told if line["type"] == "tool_result"]
     assert [(line["ok"], line.get("outcome"), line.get("error")) for line in results] == [
         (True, None, None),
@@ -203,7 +211,7 @@ async def test_a_long_tail_hides_no_event(tmp_path: Path, story: Story, kind: st
     if kind == "progress":
         one = record.state.call("1.0")
         for _ in range(2500):
-            record.progress(one, "x" * LABEL_MAX)
+            record.progress(one, "x" * TEXT_MAX)
         whole = (tmp_path / TRACE).read_bytes()
         record.close()
     else:
