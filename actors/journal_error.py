@@ -42,6 +42,11 @@ class DiskFull(DiskFailed):
     kind = "disk_full"
 
 
+PAUSING = frozenset({Held.kind, NewerSchema.kind, DiskFull.kind})
+"""Nothing is wrong with the run: it goes on once a person has ended what holds it, taken the
+version that wrote it or made room. Of a child they pause the whole tree; of any other it fails."""
+
+
 def disk_failed(path: Path, error: OSError) -> DiskFailed:
     """What a failed call of the system means, in words that say what to do."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -14,7 +14,8 @@ from typing import Protocol
 import msgspec
 import trio
 
-from actors.journal import DiskFull, JournalError, read_events
+from actors.journal import Held, JournalError, read_events
+from actors.journal_error import PAUSING
 from actors.loop import deadline_reason
 from actors.outcome import ORPHANED
 from actors.state import State, fold
@@ -149,9 +150,9 @@ class Child:
                     # What it says cannot be believed, so another process records its end.
                     start = msgspec.structs.replace(start, why="resume", crash="", fail=last.words)
                     continue
-                passes = last.kind == "zygote" or (last.kind == "held" and ours)
+                passes = last.kind == "zygote" or (last.kind == Held.kind and ours)
                 if not passes or trio.current_time() > held_until:
-                    why = start.fail if last.kind != DiskFull.kind else ""
+                    why = start.fail if last.kind not in PAUSING else ""
                     self.refused = Refused("crashed", why) if why else last
                     return
                 await trio.sleep(HELD_PAUSE_SECONDS)

@@ -14,7 +14,7 @@ import trio
 
 from actors.journal import DiskFull, JournalError
 from actors.journal_error import failure_of
-from actors.outcome import RESUMABLE, root_of
+from actors.outcome import ORPHANED, RESUMABLE, root_of
 from actors.spec import LimitChange
 from actors.state import State
 from actors.wire import Refused
@@ -22,6 +22,7 @@ from supervisor.child import Child, Listener
 from supervisor.code_check import check_code
 from supervisor.config import Config, api_key, key_names
 from supervisor.config_tree import DEFAULT_KEY_ENV
+from supervisor.late_stop import end_left
 from supervisor.report import Report, report, tree_report
 from supervisor.scripted import Scripted
 from supervisor.spawner import Spawner, open_spawner
@@ -36,7 +37,7 @@ UNRECORDED = frozenset({"disk", DiskFull.kind, "crashed", "wire", "spawn"})
 
 
 class RunRefused(Exception):
-    """A run could not be gone on with, and nothing was changed; the words say what to do."""
+    """A run could not be gone on with, and nothing of it is lost; the words say what to do."""
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused.words)
@@ -81,13 +82,16 @@ class Supervisor:
     async def resume(self, run_id: str, raised: LimitChange | None = None) -> Report:
         """Go on with a tree from disk; of a root that has ended for good, report its ending.
 
+        Nothing below such a root is gone on with: what was left there is ended on disk.
+
         Raises as ``run`` does, and JournalError.
         """
         config = self.state_dir.config(run_id)
         with self._held(run_id):
             state = self.state_dir.state(run_id)
             if state.outcome and state.outcome.status not in RESUMABLE:
-                return tree_report(self.state_dir, run_id)
+                found = tree_report(self.state_dir, run_id)
+                return await end_left(self.state_dir, found, self._listener)
             self._refuse_shown_keys(config)
             await self._check(config)
             addresses = await self._addresses(config)
@@ -128,7 +132,13 @@ class Supervisor:
             raise RunRefused(Refused(failure.kind, str(failure))) from group
         finally:
             del self._trees[run_id]
-        return self._report(run_id, child.refused)
+        found = self._report(run_id, child.refused)
+        paused = tree.paused
+        orphaned = found.interruption and found.interruption.get("who") == ORPHANED
+        if paused and paused.kind not in UNRECORDED and orphaned:
+            # As for a root that cannot be opened: nothing goes on before that has passed.
+            raise RunRefused(paused)
+        return await end_left(self.state_dir, found, self._listener)
 
     def _report(self, run_id: str, refused: Refused | None) -> Report:
         """What the journals say; of a run that could not record its end, also why not."""

@@ -10,11 +10,12 @@ import msgspec
 import trio
 
 from actors.child_report import SETTLED
-from actors.journal import DiskFull, JournalError
+from actors.journal import JournalError
+from actors.journal_error import PAUSING
 from actors.outcome import ORPHANED, Cancelled, parent_of, path_of
 from actors.spec import LimitChange
 from actors.state import State
-from actors.wire import Start, StartChild
+from actors.wire import Refused, Start, StartChild
 from supervisor.actor_log import LOOK_SECONDS, cut_log
 from supervisor.burial import EXIT_SECONDS_MAX
 from supervisor.child import Child, Listener
@@ -48,6 +49,8 @@ class Tree:
         """How many children each run ever had."""
         self._max_depth = config.agents[config.run.agent].limits.max_depth or DEPTH
         self._stopped: tuple[str, str] | None = None
+        self.paused: Refused | None = None
+        """Why all of it was stopped, when that was for a child that could not go on."""
         self._acked: set[str] = set()
         self._all_acked = trio.Event()
 
@@ -89,8 +92,6 @@ class Tree:
             child.stop(*self._stopped)
         try:
             await child.run()
-            if child.refused and child.refused.kind == DiskFull.kind:
-                self._stop_for_room(child.refused.words)
         finally:
             cut_log(self._state_dir.run_dir(child.run_id))
             del self._live[child.run_id]
@@ -115,14 +116,26 @@ class Tree:
                 self._state_dir.create_child(run_id)
             why = "resume" if state and state.epoch else "start"
             start = self._start(run_id, frame.agent, why, frame)
-        except DiskFull as error:
-            self._stop_for_room(str(error))
-            return str(error)
-        except (StateError, JournalError, ConfigError) as error:
+        except JournalError as error:
+            return self._refused(Refused(error.kind, str(error)))
+        except (StateError, ConfigError) as error:
             return str(error)
         child = Child(self, start)
         await self._perform(child, parent)
-        return child.refused.words if child.refused else ""
+        return self._refused(child.refused) if child.refused else ""
+
+    def _refused(self, refused: Refused) -> str:
+        """What a parent is told of a child that cannot go on; it hears nothing when all pause.
+
+        On a full disk no run can be trusted to save what it pays for, and to fail a child that only
+        waits would lose its work. Nobody decided that the work should end, so pending calls stay
+        pending, for a resume.
+        """
+        if refused.kind in PAUSING:
+            if self._stopped is None:
+                self.paused = refused
+            self.stop(refused.words, ORPHANED)
+        return refused.words
 
     def _no_room(self, parent: Child, run_id: str) -> str:
         if (runs := 1 + self._children.total()) >= self._config.supervision.max_runs:
@@ -166,13 +179,6 @@ class Tree:
         self._stopped = self._stopped or (reason, who)
         for child in self._live.values():
             child.stop(reason, who)
-
-    def _stop_for_room(self, words: str) -> None:
-        """On a full disk no run can be trusted to save what it pays for, so all of them pause.
-
-        Nobody decided that the work should end: pending calls stay pending, for a resume.
-        """
-        self.stop(words, ORPHANED)
 
     def stop_run(self, run_id: str, reason: str, who: str) -> bool:
         """Stop one run and what is below it; False when it is not under way."""

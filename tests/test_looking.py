@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from actors.journal import JOURNAL
 from actors.testing.scripts import Call, Say
 from supervisor import standing
 from supervisor.cli import main
+from supervisor.commands import ps
 from supervisor.config import load_config
 from supervisor.state_dir import holder_in
+from supervisor.terminal import Style
 
 EVIL = "a\x1b]0;owned\x07\x1b[2J\x9b\u202eb\u2028c\x7f"
 STEPS = [[Say(EVIL), Call("read_file", {"path": "errors.log"})], Say(f"{EVIL} done")]
@@ -349,3 +352,27 @@ def test_a_lost_journal_is_not_a_run_that_never_started(
     code, out, told = exeunt("show", "r1")
     assert (code, out) == (2, "")
     assert "the journal of run r1 is gone or empty" in told
+
+
+@pytest.mark.parametrize("possibly", [0.0, 0.01])
+def test_the_total_of_ps_says_what_was_possibly_spent(possibly: float) -> None:
+    """With a plus, as the row does whose money that is."""
+    root, child = (
+        ps.Row(
+            run_id=name,
+            status="completed",
+            agent="lead",
+            turns=1,
+            cost_usd=0.25,
+            possibly_spent_usd=maybe,
+            input_tokens=1,
+            output_tokens=1,
+            age_s=None,
+            pid=None,
+            children=[],
+        )
+        for name, maybe in (("r1", 0.0), ("r1.1.0", possibly))
+    )
+    lines = ps.table(ps.tree([root, child]), Style(sys.stdout)).splitlines()
+    assert ("$0.250000+" in lines[2]) == (possibly > 0)
+    assert lines[3].endswith("$0.500000+" if possibly else "$0.500000")

@@ -141,7 +141,7 @@ def _totals(root: Row) -> str:
             count(len(every), "run"),
             *(f"{number} {status}" for status, number in standing.most_common()),
             count(sum(row.turns for row in every), "turn"),
-            money(sum(row.cost_usd for row in every)),
+            _cost(sum(row.cost_usd for row in every), any(row.possibly_spent_usd for row in every)),
         ]
     )
 
@@ -156,11 +156,16 @@ def _cells(row: Row, depth: int) -> tuple[str, ...]:
         visible(row.agent) or "-",
         f"{row.status} ({row.interruption})" if row.interruption else row.status,
         str(row.turns),
-        money(row.cost_usd) + ("+" if row.possibly_spent_usd else ""),
+        _cost(row.cost_usd, row.possibly_spent_usd > 0),
         f"{row.input_tokens:,}+{row.output_tokens:,}",
         "-" if row.age_s is None else age(row.age_s),
         "-" if row.pid is None else str(row.pid),
     )
+
+
+def _cost(usd: float, possibly: bool) -> str:
+    """An amount; with a plus, where more was possibly spent."""
+    return money(usd) + ("+" if possibly else "")
 
 
 def _cell(style: Style, line: tuple[str, ...], column: int, width: int) -> str:

@@ -17,12 +17,14 @@ from actors.spec import LimitChange
 from supervisor import output
 from supervisor.commands import UsageError
 from supervisor.config import Config, api_key, key_names, load_config
+from supervisor.late_stop import end_left
 from supervisor.progress import Progress
 from supervisor.report import EXIT_KILLED, Report, tree_report
 from supervisor.standing import standing_of, tree_ids
 from supervisor.state_dir import StateDir, new_run_id
 from supervisor.supervisor import Supervisor, open_supervisor
 from supervisor.terminal import Style, visible
+from supervisor.tree_lock import lock_tree
 from supervisor.words import Commands, count, ending, money, next_steps
 
 SIGNALS = {
@@ -79,8 +81,13 @@ def go_on(args: argparse.Namespace, run_id: str, raised: LimitChange | None = No
     config = state_dir.config(run_id)
     state = state_dir.state(run_id)
     if state.outcome and state.outcome.status not in RESUMABLE:
-        output.note(f"{run_id} had ended; nothing was done")
-        return tell(args, tree_report(state_dir, run_id), Style(sys.stderr))
+        before = found = tree_report(state_dir, run_id)
+        with lock_tree(state_dir.run_dir(run_id)) as refused:
+            if refused is None:
+                found = trio.run(end_left, state_dir, found)
+        done = "nothing was done" if found == before else "what was left below it has ended now"
+        output.note(f"{run_id} had ended; {done}")
+        return tell(args, found, Style(sys.stderr))
     if raised:
         worked = state.head.active_seconds
         _refuse_used_up(tree_report(state_dir, run_id), worked, raised)
