@@ -33,7 +33,8 @@ _DESCRIPTION = "Runs research agents as a tree of processes; every run is its jo
 _EPILOG = "exeunt VERB --help explains a verb."
 _CHAOS = (
     "The model is a script and the files are a copy, but tools really run, in every round. Calls "
-    "that need approval are approved. exit codes: 0 promises kept, 1 broken, 2 usage or config"
+    "that need approval are approved. exit codes: 0 promises kept, 1 broken, nothing "
+    "struck, or the tree fails undisturbed, 2 usage or configuration error"
 )
 _EXIT_CODES = (
     "exit codes: 0 completed, 1 failed, 2 usage or configuration error, 3 max_turns_exceeded, "

@@ -1,5 +1,7 @@
 """``exeunt chaos`` over tools whose flags are not true: each is named, or its candidates are."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -155,6 +157,42 @@ def test_limits_of_time_hold_undisturbed(tmp_path: Path) -> None:
     report = struck(tmp_path, "enter", kills=1, sets=[f"{limit}=30"])
     assert report.ok, report
     assert report.lifted == (limit,)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("nature", ["plain", "keyed", "native"])
+def test_a_tool_that_ends_its_own_process_is_named(tmp_path: Path, nature: str) -> None:
+    """Nobody struck, so there is nothing to compare: that is a finding, told in words."""
+    with pytest.raises(ChaosFailed) as failed:
+        struck(tmp_path, f"{HONEST} die_{nature}")
+    words = str(failed.value)
+    assert words.startswith(f"tool die_{nature} (call 2.0 of run root) ended its own process")
+    assert "I8" not in words
+
+
+@pytest.mark.chaos
+def test_a_program_that_nobody_can_sweep_up_is_told_as_its_tools(tmp_path: Path) -> None:
+    """It has left its session and cleaned its environment; when it began, its tool ran."""
+    with pytest.raises(ChaosFailed) as failed:
+        struck(tmp_path, f"{HONEST} wait escape wait")
+    words = str(failed.value)
+    assert "(sleep) were there 8 s after their supervisor, begun by tool escape (call" in words
+
+
+@pytest.mark.chaos
+def test_what_is_found_of_a_tree_is_told_apart_from_what_is_wrong_with_its_configuration(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By the exit code: 1 is for its tools, 2 for what was typed."""
+
+    def code(*sets: str) -> int:
+        words = [sys.executable, "-P", "-m", "supervisor", "chaos", str(CONFIG), "--kills=1"]
+        words += [f"--set={one}" for one in (f"tools.files.root={tmp_path}", *sets)]
+        return subprocess.run(words, check=False, stdout=subprocess.DEVNULL).returncode
+
+    assert code("run.task=die_plain") == 1
+    assert code("tools.mine.module=no_such_tools") == 2
+    assert "exeunt: a resume was refused" not in capfd.readouterr().err
 
 
 def ran(tool: str, nature: Nature, attempts: int, behind: bool) -> Ran:

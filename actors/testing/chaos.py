@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -80,4 +81,7 @@ class Chaos:
             raise ChaosFailed(done.stderr.decode("utf-8", "replace").strip())
         # Shown by pytest when the test fails.
         print(done.stderr.decode("utf-8", "replace"))  # noqa: T201
-        return msgspec.json.decode(done.stdout, type=ChaosReport)
+        found = msgspec.json.decode(done.stdout, type=dict[str, Any])
+        if "error" in found:
+            raise ChaosFailed(found["error"])
+        return msgspec.convert(found, ChaosReport)

@@ -13,9 +13,6 @@ from supervisor.chaos.ended import Ran
 from supervisor.chaos.world import Home
 from supervisor.state_dir import StateDir, StateError
 
-_SLACK_SECONDS = 0.05
-"""A process's start is known to a tick of the kernel."""
-
 
 def under_way(home: Home) -> str:
     """The calls that have not answered yet; empty when there are none."""
@@ -35,9 +32,7 @@ def left(home: Home, pids: Iterable[int]) -> str:
     sure = [
         one
         for one in calls
-        if any(
-            one.started_at - _SLACK_SECONDS <= at <= one.ended_at + _SLACK_SECONDS for at in began
-        )
+        if any(one.started_at - 1 / _ticks() <= at <= one.ended_at for at in began)
     ]
     return _named(sure or calls)
 
@@ -57,10 +52,14 @@ def _named(calls: Iterable[Ran]) -> str:
 
 
 def _began(pid: int) -> float | None:
-    """When a process was forked, in Unix seconds; None when it is gone."""
+    """When a process was forked, in Unix seconds, early by up to a tick; None when it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / _ticks()
     return time.time() - age
+
+
+def _ticks() -> int:
+    return os.sysconf("SC_CLK_TCK")

@@ -71,6 +71,12 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     """Tools of which a call was run again."""
     natures: dict[str, Nature] = {}
     short: tuple[str, ...] = ()
+    unstarted: bool = False
+    """The failure says why there is no run; whoever wrote the configuration must act."""
+
+
+class Unstarted(AssertionError):
+    """A tree was refused before there was a run, as its configuration is wrong."""
 
 
 class Stuck(AssertionError):
@@ -94,14 +100,14 @@ def perform(
     started = time.monotonic()
     home = Home(world, name)
     under_way = UnderWay(home, plan)
-    ended, failure, charges = None, "", ()
+    ended, failure, charges, unstarted = None, "", (), False
     try:
         under_way.to_the_end()
         ended = check_tree(home, under_way.kills + world.crashes, reference, varying)
     except Unlike as broken:
         failure, ended, charges = str(broken), broken.ended, broken.charges
     except AssertionError as broken:
-        failure = str(broken)
+        failure, unstarted = str(broken), isinstance(broken, Unstarted)
     except Exception:  # whatever a broken tree makes the checks meet is told, and not raised
         failure = traceback.format_exc()
     finally:
@@ -120,6 +126,7 @@ def perform(
         again=ended.again if ended else (),
         natures=ended.natures if ended else {},
         short=ended.short if ended else (),
+        unstarted=unstarted,
     )
 
 
@@ -180,7 +187,11 @@ class UnderWay:
             if end.error:
                 raise Stuck(f"the supervisor failed: {end.error}")
             if end.refused:
-                raise Stuck(f"a resume was refused: {end.refused}")
+                raise (
+                    Stuck(f"a resume was refused: {end.refused}")
+                    if started
+                    else Unstarted(end.refused)
+                )
             if end.report and self._has_ended(end.report):
                 return end.report
         raise Stuck(f"the tree has not ended after {LIVES_MAX} supervisors")
@@ -225,7 +236,8 @@ class UnderWay:
             kill_left_behind(KILLED_SECONDS)
         elif left:
             names = ", ".join(f"{pid} ({name_of(pid)})" for pid in left)
-            raise Stuck(f"orphans: {names} were there {GONE_SECONDS:g} s after their supervisor")
+            words = f"orphans: {names} were there {GONE_SECONDS:g} s after their supervisor"
+            raise Stuck(f"{words}, begun by {culprit.left(self._home, left) or 'no tool'}")
 
     def _watch(self, life: Life) -> None:
         """Listen to a life to its end, and strike where the plan says."""

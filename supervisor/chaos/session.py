@@ -14,12 +14,13 @@ from actors.messages import ResultKind
 from actors.outcome import Status
 from actors.testing.evidence import Effect
 from actors.trace import TRACE
+from supervisor.chaos import culprit
 from supervisor.chaos.check import check_tree
 from supervisor.chaos.ended import Ended, tool_names
 from supervisor.chaos.life import Heard
 from supervisor.chaos.plan import BYTES, Boundary, Plan
 from supervisor.chaos.ready import warm_up
-from supervisor.chaos.round import Round, perform
+from supervisor.chaos.round import Round, Unstarted, perform
 from supervisor.chaos.varying import varying
 from supervisor.chaos.workers import perform_all
 from supervisor.chaos.world import Home, World, served
@@ -35,7 +36,7 @@ class Session:
     """Performs plans against one configuration; made by ``open_session``."""
 
     def __init__(self, world: World, waiting: Callable[[float], None]) -> None:
-        """Run the tree twice undisturbed; raises NoReference.
+        """Run the tree twice undisturbed; raises NoReference, and Unstarted where it is refused.
 
         ``waiting`` is told the seconds when nothing has come of any round for a while.
         """
@@ -88,10 +89,18 @@ class Session:
         (found,) = perform_all(
             lambda _: perform(self._world, Plan(), name, keep=True), [0], waiting=self._waiting
         )
+        home = Home(self._world, name)
+        if found.unstarted:
+            raise Unstarted(found.failure)
+        if found.failure and (died := culprit.died(home)):
+            raise NoReference(
+                f"{died} ended its own process, although nobody struck: it calls os._exit, crashes "
+                "in native code or runs out of memory. Mend that first"
+            )
         if found.failure:
             words = found.failure.strip()
             raise NoReference(f"the tree does not run although nobody disturbs it: {words}")
-        return Home(self._world, name)
+        return home
 
 
 def check_completes(ended: Ended) -> None:
@@ -119,7 +128,7 @@ def open_session(
     """A session in a folder that exists.
 
     ``recorded`` is that of ``served``, ``waiting`` that of ``Session``, others of ``World``.
-    Raises ConfigError, NoReference.
+    Raises ConfigError, NoReference, Unstarted.
     """
     warm_up()
     bills = folder / "bills"

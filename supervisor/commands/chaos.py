@@ -16,7 +16,7 @@ from supervisor.chaos.findings import findings
 from supervisor.chaos.plan import Plan, PlanError, draw, parse
 from supervisor.chaos.ready import marked, restart_marked
 from supervisor.chaos.recorded import record
-from supervisor.chaos.round import Round
+from supervisor.chaos.round import Round, Unstarted
 from supervisor.chaos.session import NoReference, Session, open_session
 from supervisor.cli_numbers import SEEDS
 from supervisor.commands import UsageError
@@ -53,8 +53,13 @@ def chaos(args: argparse.Namespace) -> int:
             ) as session:
                 rng = random.Random(seed)
                 rounds = _rounds(session, chosen) or _drawn_rounds(session, args.kills, rng)
+        except Unstarted as refused:
+            raise UsageError(str(refused)) from None
         except NoReference as error:
-            raise UsageError(str(error)) from None
+            output.note(f"exeunt: {error}")
+            if args.json:
+                output.document({"error": str(error)})
+            return EXIT_BROKEN
         found = findings(
             session,
             rounds,

@@ -1,5 +1,8 @@
 """Tools whose flags are not true, each in a way that only a repetition shows."""
 
+import ctypes
+import faulthandler
+import os
 import subprocess
 import time
 
@@ -98,6 +101,35 @@ async def wait(seconds: float, context: ToolContext) -> str:
     """Wait."""
     await trio.sleep(seconds)
     return "waited"
+
+
+@tool
+def die_plain() -> str:
+    """End the process."""
+    os._exit(3)
+
+
+@tool(keyed=True)
+def die_keyed() -> str:
+    """End the process at every attempt."""
+    os._exit(3)
+
+
+@tool(read_only=True)
+def die_native() -> str:
+    """Read where nothing is."""
+    faulthandler.disable()
+    return str(ctypes.string_at(0))
+
+
+@tool(keyed=True)
+def escape() -> str:
+    """Start a program that nobody finds again."""
+    quiet = subprocess.DEVNULL
+    subprocess.Popen(
+        ["/bin/sleep", "60"], env={}, start_new_session=True, stdin=quiet, stdout=quiet
+    )
+    return "it sleeps"
 
 
 @tool(keyed=True)
