@@ -80,15 +80,18 @@ def _look(asked: Check) -> Iterator[Loading | Checked]:
 
 
 def _start(asked: Check) -> Start:
-    """A run to be confined like: it has no provider of its own yet, and no notes to write."""
+    """A run to be confined like: it has no provider to reach, no notes and no children's journals.
+
+    That is less than any of its agents has, whose modules are loaded here together.
+    """
     spec = asked.specs[0]
     conditions = tuple(name for one in asked.specs for name in one.limits.stop_when)
-    tools = msgspec.structs.replace(spec.tools, names=())
+    tools = msgspec.structs.replace(spec.tools, names=(), agents=())
     limits = msgspec.structs.replace(spec.limits, stop_when=conditions)
     return Start(
         run_id="check",
         root_id="check",
         run_dir=asked.folder,
         spec=msgspec.structs.replace(spec, tools=tools, limits=limits),
-        base_url=spec.provider.base_url or "",
+        base_url="",
     )

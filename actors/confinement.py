@@ -44,7 +44,7 @@ def confine(start: Start) -> None:
     if words := missing(spec.sandbox):
         raise ConfinementError(words)
     _refuse_open_cage(start)
-    ports = None if spec.sandbox.network else (_port(start.base_url),)
+    ports = None if spec.sandbox.network else _ports(start.base_url)
     writable = [Path(os.devnull)]
     if spec.tools.workspace is not None:
         writable.append(Path(spec.tools.workspace))
@@ -108,9 +108,12 @@ def _listable(spec: RunSpec) -> list[Path]:
     return [folder for folder in folders if folder.is_dir()]
 
 
-def _port(base_url: str) -> int:
+def _ports(base_url: str) -> tuple[int, ...]:
+    """Where the provider listens; nowhere, for a process that has none."""
+    if not base_url:
+        return ()
     parts = urlsplit(base_url)
-    return parts.port or (443 if parts.scheme == "https" else 80)
+    return (parts.port or (443 if parts.scheme == "https" else 80),)
 
 
 def _prove(run_dir: Path, ports: tuple[int, ...] | None) -> None:

@@ -31,6 +31,7 @@ class Start(msgspec.Struct, frozen=True, tag="start", tag_field="t", kw_only=Tru
     run_dir: str
     spec: RunSpec
     base_url: str
+    """Where the provider is; empty for a process that has none, which then reaches no port."""
     api_key: str | None = None
     raised: LimitChange = LimitChange()
     why: str = "start"

@@ -1,62 +1,28 @@
 """The user's own code is tried before a run needs it, in real processes that harm nobody."""
 
-import functools
-import json
 import logging
-import os
-import shutil
-import subprocess
-import sys
+import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
+from desk import HANG, MINE, Desk
 from grove import Host
 from run_tools import is_alive
 
 from actors import landlock
-from supervisor import ConfigError, StateDir, Supervisor, load_config
+from supervisor import ConfigError, Supervisor, load_config
 from supervisor.code_check import check_code
 from supervisor.spawned import Process, SpawnError
 
-HERE = Path(__file__).parent
-WORKSPACE = HERE.parent / "examples" / "workspace"
-EXEUNT = [sys.executable, "-P", "-m", "supervisor"]
-SECONDS_MAX = 30.0
-CONFIG = """
-[run]
-agent = "lead"
-task = "Free some space."
-[provider]
-kind = "scripted"
-script = "destructive"
-[agents.lead]
-tools = {tools}
-[agents.lead.limits]
-stop_when = {stop_when}
-[agents.scout]
-tools = ["mine"]
-[tools.files]
-root = "workspace"
-[tools.ask]
-agent = "scout"
-[tools.own]
-module = "my_tools"
-{more}
-"""
-MINE = """
-from actors import tool
-@tool(read_only=True)
-def mine() -> str:
-    return "something"
-"""
-HANG = "__import__('threading').Event().wait()"
 STARTS = """
 import os, subprocess
 print(os.getpid(), subprocess.Popen(["sleep", "60"]).pid)
 """
+needs_landlock = pytest.mark.skipif(
+    landlock.abi() < landlock.ABI_NETWORK, reason="needs Landlock of Linux 6.7"
+)
 OTHER = '[tools.other]\nmodule = "other"'
 UNFIT = """from actors import tool
 
@@ -64,57 +30,6 @@ UNFIT = """from actors import tool
 def f({}) -> str:
     return ""
 """
-KEY = "sk-a-key-that-no-module-may-see"
-
-
-class Desk:
-    """A folder with a configuration, modules beside it and a state directory."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.config = folder / "my.toml"
-        self.state = StateDir(folder / "state")
-        shutil.copytree(WORKSPACE, folder / "workspace")
-        self.module("my_tools", MINE)
-        self.write()
-
-    def write(self, *tools: str, stop_when: tuple[str, ...] = (), more: str = "") -> None:
-        named = json.dumps(tools or ["list_files", "delete_file", "mine"])
-        given = json.dumps(stop_when)
-        self.config.write_text(CONFIG.format(tools=named, stop_when=given, more=more))
-
-    def module(self, name: str, text: str) -> None:
-        (self.folder / f"{name}.py").write_text(text)
-
-    def check(self, host: Host, seconds: float = SECONDS_MAX) -> None:
-        """Raises ConfigError."""
-        self.state.prepare()
-        config = load_config(self.config)
-        folder = self.state.runs
-        host.play(functools.partial(check_code, host.spawner, config, folder, seconds))
-
-    def refused(self, host: Host, seconds: float = SECONDS_MAX) -> str:
-        """The words behind the name of the file, with which every error begins."""
-        with pytest.raises(ConfigError) as caught:
-            self.check(host, seconds)
-        file, _, words = str(caught.value).partition(": ")
-        assert file == str(self.config)
-        return words
-
-    def type_(self, *words: str) -> tuple[int, Any, str]:
-        """``exeunt ... --json``, with a key in the environment: exit code, document, the rest."""
-        env = {**os.environ, "EXEUNT_STATE_DIR": str(self.state.path), "OPENAI_API_KEY": KEY}
-        done = subprocess.run(
-            [*EXEUNT, *words, "--json"],
-            cwd=self.folder,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS_MAX,
-            check=False,
-        )
-        assert done.stdout.count("\n") == 1, done.stderr
-        return done.returncode, json.loads(done.stdout), done.stderr
 
 
 @pytest.fixture
@@ -145,7 +60,10 @@ def test_sound_code_is_accepted(desk: Desk, host: Host) -> None:
         ("import os; os.kill(os.getpid(), 9)", "ended its process (killed by SIGKILL)"),
         ("", "the module my_tools has no tools; mark functions in it with @tool"),
         ("def mine() -> str: return ''", "the module my_tools has no tools; mark functions in it"),
-        (UNFIT.format("", "a"), "cannot be imported: TypeError: f: parameter a has no annotation (/"),
+        (
+            UNFIT.format("", "a"),
+            "cannot be imported: TypeError: f: parameter a has no annotation (/",
+        ),
         (UNFIT.format("", "a"), "/my_tools.py, line 3)"),
         (UNFIT.format("", "a: Nowhere"), "/my_tools.py, line 4)"),
         (UNFIT.format("", "a: object"), "/my_tools.py, line 3)"),
@@ -203,7 +121,11 @@ def test_a_zygote_that_dies_meanwhile_is_not_taken_for_a_fault(desk: Desk, host:
     [
         (("mine", "yours"), {}, "agents.lead.tools[1]: there is no tool yours; available: ask, de"),
         (("own",), {}, "agents.lead.tools[0]: there is no tool own; available: "),
-        (("aks",), {}, "agents.lead.tools[0]: there is no tool aks; did you mean ask? available: a"),
+        (
+            ("aks",),
+            {},
+            "agents.lead.tools[0]: there is no tool aks; did you mean ask? available: a",
+        ),
         (
             ("mine", "mein"),
             {},
@@ -299,7 +221,7 @@ def test_agents_share_a_process_unless_their_confinement_differs(
     assert (desk.folder / "loads").read_text() == "x" * times
 
 
-@pytest.mark.skipif(landlock.abi() < landlock.ABI_NETWORK, reason="needs Landlock of Linux 6.7")
+@needs_landlock
 def test_the_check_is_confined_like_the_actor(desk: Desk, host: Host) -> None:
     """No code of the user's runs outside of the sandbox that its agent has."""
     desk.module("my_tools", f"open({str(desk.folder / 'outside')!r}, 'w')")
@@ -315,24 +237,44 @@ def test_the_check_is_confined_like_the_actor(desk: Desk, host: Host) -> None:
     assert desk.refused(host).startswith("agents.lead: the workspace /")
 
 
-@pytest.fixture
-def supervisor_of(desk: Desk, host: Host) -> Any:
-    """Plays a test with a supervisor of this desk in the host's loop."""
-
-    def play(test: Any) -> None:
-        async def played() -> None:
-            desk.state.prepare()
-            with trio.fail_after(SECONDS_MAX):
-                async with trio.open_nursery() as nursery:
-                    await test(Supervisor(desk.state, host.spawner, nursery, lambda *_: None))
-                    nursery.cancel_scope.cancel()
-
-        host.play(played)
-
-    return play
+PORTS = """
+import errno, socket
+for port in ({ports}):
+    with socket.socket() as channel:
+        found = channel.connect_ex(("127.0.0.1", port))
+        assert found == errno.EACCES, f"port {{port}}: {{errno.errorcode[found]}}"
+"""
 
 
-def test_a_stop_does_not_wait_for_a_module_that_hangs(desk: Desk, supervisor_of: Any) -> None:
+@needs_landlock
+@pytest.mark.parametrize("kind", ["scripted", "openai"])
+def test_the_check_reaches_no_port(desk: Desk, host: Host, kind: str) -> None:
+    """It asks no provider, and agents that share it may have several."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        desk.module("my_tools", PORTS.format(ports=f"80, 443, {port}") + MINE)
+        desk.write("mine", more="[agents.lead.sandbox]\nlandlock = true")
+        if kind == "openai":
+            served = f'kind = "openai"\nmodel = "m"\nbase_url = "http://127.0.0.1:{port}/v1"'
+            text = desk.config.read_text()
+            desk.config.write_text(
+                text.replace('kind = "scripted"\nscript = "destructive"', served)
+            )
+        desk.check(host)
+
+
+@needs_landlock
+def test_a_stop_condition_is_found_where_reading_is_confined(desk: Desk, host: Host) -> None:
+    """Also where no tool is in a module beside it."""
+    desk.module("my_tools", "def late(state): return None")
+    caged = "[agents.lead.sandbox]\nlandlock = true\nread = []"
+    desk.write("read_file", stop_when=("my_tools:late",), more=caged)
+    text = desk.config.read_text().replace('[tools.own]\nmodule = "my_tools"', "")
+    desk.config.write_text(text.replace('tools = ["mine"]', "tools = []"))
+    desk.check(host)
+
+
+def test_a_stop_does_not_wait_for_a_module_that_hangs(desk: Desk, host: Host) -> None:
     """The run is there, ended by the Stop's reason, and its actor has loaded nothing."""
     started = desk.folder / "started"
     desk.module("my_tools", f"open({str(started)!r}, 'a').write('x')\n{HANG}")
@@ -348,11 +290,11 @@ def test_a_stop_does_not_wait_for_a_module_that_hangs(desk: Desk, supervisor_of:
             report = await supervisor.run(load_config(desk.config), "r1")
         assert (report.status, report.exit_code) == ("interrupted", 6)
 
-    supervisor_of(test)
+    desk.play(host, test)
     assert started.read_text() == "x"
 
 
-def test_a_resume_without_the_module_changes_nothing(desk: Desk, supervisor_of: Any) -> None:
+def test_a_resume_without_the_module_changes_nothing(desk: Desk, host: Host) -> None:
     """It is refused as a run would be, and goes on once the module is back."""
 
     async def test(supervisor: Supervisor) -> None:
@@ -366,7 +308,7 @@ def test_a_resume_without_the_module_changes_nothing(desk: Desk, supervisor_of: 
         desk.module("my_tools", MINE)
         assert (await supervisor.resume("r1")).exit_code == 5
 
-    supervisor_of(test)
+    desk.play(host, test)
 
 
 @pytest.mark.slow
