@@ -79,9 +79,13 @@ class StateDir:
             _write_synced(folder / CONFIG, config.to_json())
         except StateError:
             # Nobody could go on with it, and its name shall be free for the next try.
-            shutil.rmtree(folder, ignore_errors=True)
+            self.discard(run_id)
             raise
         return run_id
+
+    def discard(self, run_id: str) -> None:
+        """Remove the directory of a run that was never performed."""
+        shutil.rmtree(self.run_dir(run_id), ignore_errors=True)
 
     def create_child(self, run_id: str) -> None:
         """Make the directory of a child, whose configuration is the root's; raises DiskFailed."""

@@ -4,6 +4,7 @@ It holds no truth of its own. What a run is stands in its directory, so a superv
 replaced by the next ``resume``.
 """
 
+import functools
 import os
 from collections.abc import AsyncGenerator, Collection, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -20,20 +21,23 @@ from actors.state import State
 from actors.wire import Refused
 from supervisor.child import Child, Listener
 from supervisor.code_check import check_code
-from supervisor.config import Config, api_key, key_names
+from supervisor.config import Config, ConfigError, api_key, key_names
 from supervisor.config_tree import DEFAULT_KEY_ENV
 from supervisor.late_stop import end_left
 from supervisor.report import Report, report, tree_report
-from supervisor.scripted import Scripted
+from supervisor.scripted import Scripted, ScriptedError
+from supervisor.spawned import SpawnError
 from supervisor.spawner import Spawner, open_spawner
 from supervisor.state_dir import StateDir
-from supervisor.stop_socket import listen
 from supervisor.tree import Tree
 from supervisor.tree_lock import lock_tree
 from supervisor.zygote_process import StartZygote, start_zygote
 
 UNRECORDED = frozenset({"disk", DiskFull.kind, "crashed", "wire", "spawn"})
 """Why a run was cut off and its journal does not say so; all else was refused before it began."""
+
+UNFIT = (ConfigError, ScriptedError, SpawnError)
+"""What a tree is refused by before anything of it is performed."""
 
 
 class RunRefused(Exception):
@@ -63,21 +67,23 @@ class Supervisor:
         self._shown = frozenset(shown)
         self._trees: dict[str, Tree] = {}
         self._providers: dict[str, Scripted] = {}
-        self._checks: set[trio.CancelScope] = set()
         self._stopped: tuple[str, str] | None = None
 
     async def run(self, config: Config, run_id: str | None = None) -> Report:
         """Start a root run and go on to its end.
 
-        Raises ConfigError, StateError, ScriptedError, RunRefused; a run that was created stays on
-        disk whatever happens.
+        Raises ConfigError, StateError, ScriptedError, SpawnError, RunRefused. What is refused by
+        one of UNFIT leaves no run; any other stays on disk whatever happens.
         """
         self._refuse_shown_keys(config)
-        await self._check(config)
-        addresses = await self._addresses(config)
         run_id = self.state_dir.create(config, run_id)
         with self._held(run_id):
-            return await self._perform(run_id, config, addresses, "start", LimitChange())
+            try:
+                return await self._perform(run_id, config, "start", LimitChange())
+            except UNFIT:
+                # Nothing of it was performed, and its name shall be free for the next try.
+                self.state_dir.discard(run_id)
+                raise
 
     async def resume(self, run_id: str, raised: LimitChange | None = None) -> Report:
         """Go on with a tree from disk; of a root that has ended for good, report its ending.
@@ -93,10 +99,8 @@ class Supervisor:
                 found = tree_report(self.state_dir, run_id)
                 return await end_left(self.state_dir, found, self._listener)
             self._refuse_shown_keys(config)
-            await self._check(config)
-            addresses = await self._addresses(config)
             why = "resume" if state.epoch else "start"
-            return await self._perform(run_id, config, addresses, why, raised or LimitChange())
+            return await self._perform(run_id, config, why, raised or LimitChange())
 
     @contextmanager
     def _held(self, run_id: str) -> Generator[None, None, None]:
@@ -109,24 +113,17 @@ class Supervisor:
                 raise RunRefused(refused)
             yield
 
-    async def _perform(
-        self,
-        run_id: str,
-        config: Config,
-        addresses: dict[str, str],
-        why: str,
-        raised: LimitChange,
-    ) -> Report:
-        tree = Tree(self.state_dir, self.spawner, config, run_id, addresses, self._listener)
+    async def _perform(self, run_id: str, config: Config, why: str, raised: LimitChange) -> Report:
+        prepare = functools.partial(self._prepare, config)
+        tree = Tree(self.state_dir, self.spawner, config, run_id, prepare, self._listener)
         if self._stopped:
             tree.stop(*self._stopped)
         self._trees[run_id] = tree
         try:
-            async with trio.open_nursery() as nursery:
-                await nursery.start(listen, self.state_dir.run_dir(run_id), tree)
-                child = await tree.run(why, raised)
-                nursery.cancel_scope.cancel()
+            child = await tree.run(why, raised)
         except BaseExceptionGroup as group:
+            if len(group.exceptions) == 1 and isinstance(unfit := group.exceptions[0], UNFIT):
+                raise unfit from None
             if (failure := failure_of(group)) is None:
                 raise
             raise RunRefused(Refused(failure.kind, str(failure))) from group
@@ -163,20 +160,14 @@ class Supervisor:
             )
             raise RunRefused(Refused("key", words))
 
-    async def _check(self, config: Config) -> None:
-        """Refuse code of the user's that no run could load; once a Stop is asked for, load none."""
-        with trio.CancelScope() as scope:
-            self._checks.add(scope)
-            try:
-                if self._stopped is None:
-                    await check_code(self.spawner, config, self.state_dir.runs)
-            finally:
-                self._checks.remove(scope)
+    async def _prepare(self, config: Config) -> dict[str, str]:
+        """Where each agent's provider is; scripted ones are started on first use.
 
-    async def _addresses(self, config: Config) -> dict[str, str]:
-        """Where each agent's provider is; scripted ones are started on first use."""
+        Refuses code of the user's that no run could load. Raises one of UNFIT.
+        """
         for agent in config.agents_in_use():
             api_key(config, agent=agent)  # A missing key is told before anything starts.
+        await check_code(self.spawner, config, self.state_dir.runs)
         return {agent: await self._base_url(config, agent) for agent in config.agents_in_use()}
 
     async def _base_url(self, config: Config, agent: str) -> str:
@@ -194,8 +185,6 @@ class Supervisor:
     def stop(self, reason: str, who: str = "user") -> None:
         """Stop every run, and every run that is started after this."""
         self._stopped = self._stopped or (reason, who)
-        for scope in self._checks:
-            scope.cancel()
         for tree in self._trees.values():
             tree.stop(reason, who)
 

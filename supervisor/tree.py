@@ -5,6 +5,7 @@ answers, so a child that was there before is found again, and gone on with or on
 """
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
 import msgspec
 import trio
@@ -23,6 +24,9 @@ from supervisor.config import Config, ConfigError, api_key
 from supervisor.config_tree import DEPTH
 from supervisor.spawner import Spawner
 from supervisor.state_dir import StateDir, StateError
+from supervisor.stop_socket import listen
+
+Prepare = Callable[[], Awaitable[dict[str, str]]]
 
 
 class Tree:
@@ -34,39 +38,52 @@ class Tree:
         spawner: Spawner,
         config: Config,
         root_id: str,
-        addresses: dict[str, str],
+        prepare: Prepare,
         listener: Listener,
     ) -> None:
-        """``addresses`` are the base URLs of the agents' providers, by agent."""
+        """``prepare`` returns the base URLs of the agents' providers, by agent, or raises."""
         self.spawner = spawner
         self._listener = listener
         self._state_dir = state_dir
         self._config = config
         self._root_id = root_id
-        self._addresses = addresses
+        self._prepare = prepare
+        self._preparing = trio.CancelScope()
+        self._addresses: dict[str, str] = {}
         self._live: dict[str, Child] = {}
         self._children = Counter(parent_of(run_id) for run_id in state_dir.below(root_id))
         """How many children each run ever had."""
         self._max_depth = config.agents[config.run.agent].limits.max_depth or DEPTH
         self._stopped: tuple[str, str] | None = None
+        self._killed = self._over = False
         self.paused: Refused | None = None
         """Why all of it was stopped, when that was for a child that could not go on."""
         self._acked: set[str] = set()
         self._all_acked = trio.Event()
 
     async def run(self, why: str, raised: LimitChange) -> Child:
-        """Perform the root to its end; its subtree ends with it."""
-        spec = self._config.run_spec()
-        start = self._start(self._root_id, self._config.run.agent, why)
-        start = msgspec.structs.replace(start, spec=spec, raised=raised)
-        root = Child(self, start)
+        """Prepare, and perform the root to its end; its subtree ends with it.
+
+        A Stop is taken from the first moment on. Raises, in a group, what ``prepare`` raises before
+        anything is performed, and DiskFailed.
+        """
+        root: Child | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._stop_when_cancelled)
             nursery.start_soon(self._keep_logs_short)
             # A cancellation from outside is a Stop like any other, and reaches all runs at once.
             with trio.CancelScope(shield=True) as self._scope:
+                await nursery.start(listen, self._state_dir.run_dir(self._root_id), self)
+                with self._preparing:
+                    # A run that ends at once needs nothing, least of all the user's own code.
+                    if self._stopped is None:
+                        self._addresses = await self._prepare()
+                start = self._start(self._root_id, self._config.run.agent, why)
+                root = Child(self, msgspec.structs.replace(start, raised=raised))
                 await self._perform(root, None)
+            self._over = True
             nursery.cancel_scope.cancel()
+        assert root, "what ends the scope before is raised"
         return root
 
     async def _stop_when_cancelled(self) -> None:
@@ -90,6 +107,8 @@ class Tree:
             parent.start_below(child)
         if self._stopped:
             child.stop(*self._stopped)
+        if self._killed:
+            child.kill()
         try:
             await child.run()
         finally:
@@ -162,7 +181,7 @@ class Tree:
             ref=frame.ref if frame else "",
             run_dir=str(self._state_dir.run_dir(run_id)),
             spec=spec,
-            base_url=self._addresses[agent],
+            base_url=self._addresses.get(agent, ""),
             api_key=api_key(config, agent=agent),
             why=why,
             shutdown_seconds=config.supervision.stop_grace_s,
@@ -177,6 +196,7 @@ class Tree:
     def stop(self, reason: str, who: str) -> None:
         """Stop all of it, and whatever would start after this: one hop, however deep it is."""
         self._stopped = self._stopped or (reason, who)
+        self._preparing.cancel()
         for child in self._live.values():
             child.stop(reason, who)
 
@@ -184,7 +204,8 @@ class Tree:
         """Stop one run and what is below it; False when it is not under way."""
         if run_id == self._root_id:
             self.stop(reason, who)
-        elif run_id in self._live:
+            return not self._over
+        if run_id in self._live:
             self._live[run_id].stop(reason, who)
         return run_id in self._live
 
@@ -196,6 +217,8 @@ class Tree:
     def kill(self) -> None:
         """End every process at once, without a record."""
         self._stopped = self._stopped or ("killed", "user")
+        self._killed = True
+        self._preparing.cancel()
         for child in list(self._live.values()):
             child.kill()
 

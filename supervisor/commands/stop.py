@@ -31,26 +31,25 @@ def stop(args: argparse.Namespace) -> int:
     run_id: str = args.run
     state_dir.existing(run_id)
     commands = Commands(args.state_dir_shown)
-    before = standing_of(state_dir, run_id)
     request = StopRequest(run_id, clean(args.reason or REASON)[:REASON_MAX])
-    asked = not before.ended and ask(state_dir.run_dir(root_of(run_id)), request)
-    found = before
-    if asked:
-        grace = state_dir.config(run_id).supervision.stop_grace_s
-        found = trio.run(_ended, state_dir, run_id, 2 * grace + EXTRA_SECONDS)
-    elif run_id != root_of(run_id) and trio.run(record_stop, state_dir, request):
+    asked, found = trio.run(_ask, state_dir, request)
+    root = root_of(run_id)
+    if not asked and run_id != root and trio.run(record_stop, state_dir, request):
         asked, found = True, standing_of(state_dir, run_id)
-    left = _held(state_dir, run_id) if asked and found.ended else None
+    left = _held(state_dir, run_id) if found.ended else None
+    # Until a tree is free, it may go on with what has not ended for good.
+    settled = run_id != root and is_settled(found.state)
+    holder = None if asked or settled else state_dir.supervisor_of(root)
     if found.error:
         asked_words = f"{run_id} was asked to stop, and its ending cannot be read: "
         raise UsageError((asked_words if asked else "") + found.error)
-    stopped = asked and found.ended and left is None
+    over = found.ended and left is None and holder is None
     if args.json:
         reason = found.state.outcome.reason if found.state.outcome else None
         output.document(
-            {"run_id": run_id, "stopped": stopped, "status": found.status, "reason": reason}
+            {"run_id": run_id, "stopped": asked and over, "status": found.status, "reason": reason}
         )
-    if found.ended and left is None:
+    if over:
         style = Style(sys.stderr)
         told = tree_report(state_dir, run_id)
         if not asked:
@@ -58,21 +57,33 @@ def stop(args: argparse.Namespace) -> int:
         output.write_note(sys.stderr, ending(told, style))
         output.write_note(sys.stderr, next_steps(told, commands))
         return 0
-    if left is not None:
-        output.note(f"{run_id} has ended, and process {left} is still there; try again")
+    if holder is None and left is not None:
+        happened = "was asked to stop" if asked else "has ended"
+        output.note(f"{run_id} {happened}, and process {left} is still there; try again")
     else:
-        output.note(_unstopped(found, commands, asked))
+        output.note(_unstopped(found, commands, asked, holder))
     return 1
 
 
-async def _ended(state_dir: StateDir, run_id: str, seconds: float) -> Standing:
-    """The run once it has ended and nothing of it is held; after ``seconds`` as it stands then."""
+async def _ask(state_dir: StateDir, request: StopRequest) -> tuple[bool, Standing]:
+    """Whether a supervisor took the Stop, and the run once nothing of it is held any more.
+
+    What is gone on with has the ending of before on record until it has another, so an ending
+    alone says nothing. After the run's grace and ``EXTRA_SECONDS`` it is taken as it stands then.
+    """
+    run_id, root = request.run_id, state_dir.run_dir(root_of(request.run_id))
+    asked = ask(root, request)
     found = standing_of(state_dir, run_id)
-    with trio.move_on_after(seconds):
-        while not (found.ended or found.error) or _held(state_dir, run_id) is not None:
-            await trio.sleep(_POLL_SECONDS)
-            found = standing_of(state_dir, run_id)
-    return found
+    if asked or (found.ended and _held(state_dir, run_id) is not None):
+        grace = state_dir.config(run_id).supervision.stop_grace_s
+        with trio.move_on_after(2 * grace + EXTRA_SECONDS):
+            while not (found.ended or found.error) or _held(state_dir, run_id) is not None:
+                await trio.sleep(_POLL_SECONDS)
+                # A supervisor that holds the tree and does not listen begins now, or has done.
+                asked = asked or ask(root, request)
+                found = standing_of(state_dir, run_id)
+        found = standing_of(state_dir, run_id)
+    return asked, found
 
 
 def _held(state_dir: StateDir, run_id: str) -> int | None:
@@ -91,7 +102,7 @@ def _before(found: Standing, commands: Commands) -> str:
     return f"nothing of {found.run_id} runs, and nothing goes on unless somebody types: {hint}"
 
 
-def _unstopped(found: Standing, commands: Commands, asked: bool) -> str:
+def _unstopped(found: Standing, commands: Commands, asked: bool, holder: int | None) -> str:
     match found.status:
         case "running" if asked:
             return f"{found.run_id} was asked to stop, and has not ended yet"
@@ -101,6 +112,11 @@ def _unstopped(found: Standing, commands: Commands, asked: bool) -> str:
             return (
                 f"{found.run_id} is held by process {found.pid}, whose supervisor does not answer. "
                 f"End it with: kill {found.pid}"
+            )
+        case _ if holder is not None:
+            return (
+                f"{found.run_id} is not running now ({found.status}), and process {holder} holds "
+                f"its tree. Stop all of it with: {commands.line('stop', root_of(found.run_id))}"
             )
         case _:
             return f"{found.run_id} is not running ({found.status}): {_before(found, commands)}"
