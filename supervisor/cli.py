@@ -34,7 +34,8 @@ _EPILOG = "exeunt VERB --help explains a verb."
 _CHAOS = (
     "The model is a script and the files are a copy, but tools really run, in every round. Calls "
     "that need approval are approved. exit codes: 0 promises kept, 1 broken, nothing "
-    "struck, or the tree fails undisturbed, 2 usage or configuration error"
+    "struck, or the tree fails undisturbed, 2 usage or configuration error, 6 interrupted: "
+    "what was found until then is told"
 )
 _EXIT_CODES = (
     "exit codes: 0 completed, 1 failed, 2 usage or configuration error, 3 max_turns_exceeded, "

@@ -2,7 +2,6 @@
 
 import random
 import shlex
-from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -27,13 +26,11 @@ from supervisor.chaos.plan import (
 )
 from supervisor.chaos.round import Round
 from supervisor.chaos.session import NoReference, Session, check_completes
-from supervisor.cli import main
 from supervisor.cli import parse as arguments
 from supervisor.cli_numbers import SEEDS
 from supervisor.commands import UsageError
-from supervisor.commands.chaos import MAKE_UP_MAX, _drawn_rounds
+from supervisor.commands.chaos import MAKE_UP_MAX, _perform_drawn
 
-CONFIGS = Path(__file__).parent.parent / "configs"
 CONFIG = "my agents.toml"
 BOUNDARIES = [Boundary("root", "turn", n) for n in (1, 2, 3)] + [Boundary("2.0", "bytes", 700)]
 
@@ -137,71 +134,6 @@ def test_a_strike_is_written_with_everything_that_it_is() -> None:
     )
 
 
-@pytest.mark.chaos
-def test_a_session_reports_what_it_did() -> None:
-    """Rounds, boundaries, ending, and the tools that cannot be repeated."""
-    report = Chaos()(CONFIGS / "destructive.toml", kills=4, seed=5)
-    assert report.ok, report
-    assert (report.kills, report.seed, report.runs) == (4, 5, 1)
-    assert report.status == "completed"
-    assert report.repeatable
-    assert report.boundaries > 20
-    assert [tool.tool for tool in report.unsafe_tools] == ["delete_file"]
-    assert "is a plain write, so it is never run twice" in report.unsafe_tools[0].words
-
-
-@pytest.mark.chaos
-def test_what_cannot_be_tried_is_refused_in_words(tmp_path: Path) -> None:
-    """A real provider would be paid for every round; a plan must be one."""
-    served = ("provider.kind=openai", "provider.base_url=http://127.0.0.1:9/v1")
-    with pytest.raises(ChaosFailed, match=r"provider\.kind: each round would ask"):
-        Chaos()(CONFIGS / "plan.toml", sets=(*served, "provider.model=m"))
-    with pytest.raises(ChaosFailed, match="'x' is no strike of a plan"):
-        Chaos()(CONFIGS / "plan.toml", plans=["x"])
-    with pytest.raises(ChaosFailed, match=r"no-such\.toml"):
-        Chaos()(tmp_path / "no-such.toml")
-
-
-@pytest.mark.chaos
-def test_a_plan_strikes_when_its_moment_comes() -> None:
-    """However quick the tree is, and in whichever life the boundary was passed."""
-    plans = [
-        "kill/actor/root/turn/1/0",
-        "kill/actor/root/turn/3/0",
-        "kill/supervisor/root/bytes/10/0",
-        "kill/actor/root/turn/2/0,kill/actor/root/turn/1/0",
-        "freeze/tree/root/turn/2/5",
-    ] * 2
-    report = Chaos()(CONFIGS / "plan.toml", plans=plans, sets=["provider.latency_ms=0"])
-    assert report.ok, report
-    assert report.struck == len(plans)
-    assert report.missed == ()
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize(
-    ("plan", "why"),
-    [
-        ("kill/actor/7.0/turn/1/0", "undisturbed, there is no run 7.0; it has root"),
-        ("kill/actor/root/turns/1/0", "run root has no turns; it has bytes, "),
-        ("kill/actor/root/turn/9/0", "run root has turn 3 times"),
-        ("repeat/pay", "undisturbed, the tree calls no tool pay"),
-    ],
-)
-def test_a_plan_that_strikes_nothing_has_tried_nothing(
-    capsys: pytest.CaptureFixture[str], plan: str, why: str
-) -> None:
-    """That is not ok, and the words say what there would have been to strike."""
-    report = Chaos()(CONFIGS / "plan.toml", plans=[plan, "kill/actor/root/turn/1/0"])
-    assert not report.ok
-    (missed,) = report.missed
-    assert missed.startswith(f"{plan} struck nothing: {why}")
-    assert missed in str(report)
-    shown = capsys.readouterr().out
-    assert ", 1 missed, seed" in shown
-    assert f"missed: {missed}." in shown
-
-
 def test_rounds_that_struck_nothing_are_made_up_for() -> None:
     """At other boundaries, a few times; a session of which no round struck is not ok."""
     hopeless = 0
@@ -213,32 +145,14 @@ def test_rounds_that_struck_nothing_are_made_up_for() -> None:
         return met if hopeless < 0 else [Round(plan=one.plan) for one in met]
 
     session = cast(Session, SimpleNamespace(boundaries=BOUNDARIES, tools=(), perform=perform))
-    rounds = _drawn_rounds(session, 3, random.Random(1))
+    rounds: list[Round] = []
+    _perform_drawn(session, 3, random.Random(1), rounds)
     assert [one.struck for one in rounds] == [1, 1, 0]
     hopeless = 10
-    rounds = _drawn_rounds(session, 3, random.Random(1))
+    rounds = []
+    _perform_drawn(session, 3, random.Random(1), rounds)
     assert hopeless == 10 - 1 - MAKE_UP_MAX
     assert not report_of(rounds).ok
-
-
-@pytest.mark.chaos
-def test_a_real_run_is_replayed(tmp_path: Path) -> None:
-    """Its replies stand in its journals, so nobody is asked or paid again."""
-    state = ["--state-dir", str(tmp_path / "state"), "--json"]
-    config = str(CONFIGS / "research.toml")
-    task = "Ask 2 questions."
-    assert main(["run", config, "--run-id", "once", "--task", task, *state]) == 0
-    sets = ("provider.kind=openai", "provider.base_url=http://127.0.0.1:9/v1")
-    report = Chaos()(
-        config,
-        kills=3,
-        seed=4,
-        sets=sets,
-        recorded="once",
-        state_dir=tmp_path / "state",
-    )
-    assert report.ok, report
-    assert (report.runs, report.status) == (3, "completed")
 
 
 def test_a_tree_that_fails_by_itself_is_not_struck() -> None:

@@ -31,7 +31,8 @@ class UnsafeTool(msgspec.Struct, frozen=True):
 class ChaosReport(msgspec.Struct, frozen=True, kw_only=True):
     """One session; ``ok`` is true when every promise was kept in every round.
 
-    It is false as well when a plan that was asked for struck nothing, or none of those drawn did.
+    It is false as well when a plan that was asked for struck nothing, or none of those drawn did,
+    or when somebody interrupted it.
     """
 
     ok: bool
@@ -47,6 +48,8 @@ class ChaosReport(msgspec.Struct, frozen=True, kw_only=True):
     repeatable: bool
     """False: two undisturbed runs differed; ``varying`` says in what."""
     seconds: float
+    interrupted: bool = False
+    """It was cut short by a signal, and tells of the rounds until then."""
     varying: tuple[str, ...] = ()
     """What was not the same twice even undisturbed, and so compared in no round, in words."""
     untried: tuple[str, ...] = ()

@@ -23,10 +23,12 @@ def findings(
     seed: int,
     seconds: float,
     chosen: bool = False,
+    interrupted: bool = False,
 ) -> ChaosReport:
     """The report of these rounds; ``command`` is what the user typed, short of the plans.
 
-    Of plans that were ``chosen`` by the user, each must strike.
+    Of plans that were ``chosen`` by the user, each must strike. An ``interrupted`` session has
+    fewer rounds than were asked for.
     """
     missed = tuple(
         f"{one.plan} struck nothing: {why_missed(parse(one.plan), session)}"
@@ -46,7 +48,9 @@ def findings(
     again = {tool for one in rounds for tool in one.again}
     safe = {tool for tool, nature in natures.items() if nature is not Nature.WRITE}
     return ChaosReport(
-        ok=not failures and not (missed and (chosen or len(missed) == len(rounds))),
+        ok=not (failures or interrupted)
+        and not (missed and (chosen or len(missed) == len(rounds))),
+        interrupted=interrupted,
         seed=seed,
         kills=len(rounds),
         struck=sum(one.struck > 0 for one in rounds),

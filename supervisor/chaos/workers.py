@@ -15,6 +15,7 @@ from actors.birth import UNCAUGHT_STATUS
 from supervisor.chaos.round import ROUND_SECONDS_MAX, Round
 
 _READ_BYTES = 1 << 16
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Work = Callable[[int], Round]
 
@@ -75,6 +76,10 @@ class _Worker:
         status = UNCAUGHT_STATUS
         try:
             os.close(self.fd)
+            # A Ctrl-C is for the process that is in the foreground, and its handlers are its own.
+            os.setsid()
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
             prctl.die_with_parent(signal.SIGKILL)
             prctl.adopt_orphans()
             # So that no collection in a life copies what it shares with us.

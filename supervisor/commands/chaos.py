@@ -4,24 +4,28 @@ import argparse
 import os
 import random
 import secrets
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from actors import prctl
 from actors.testing.chaos_report import ChaosReport
 from supervisor import output
 from supervisor.chaos.findings import findings
+from supervisor.chaos.life import kill_left_behind
 from supervisor.chaos.plan import Plan, PlanError, draw, parse
 from supervisor.chaos.ready import marked, restart_marked
 from supervisor.chaos.recorded import record
-from supervisor.chaos.round import Round, Unstarted
+from supervisor.chaos.round import GONE_SECONDS, Round, Unstarted
 from supervisor.chaos.session import NoReference, Session, open_session
 from supervisor.cli_numbers import SEEDS
 from supervisor.commands import UsageError
-from supervisor.commands.run import check_environment
-from supervisor.config import key_names, load_config
+from supervisor.commands.run import SIGNALS, check_environment
+from supervisor.config import Config, key_names, load_config
+from supervisor.report import EXIT_KILLED
 from supervisor.state_dir import StateDir
 from supervisor.terminal import Style, visible
 from supervisor.words import count
@@ -46,32 +50,74 @@ def chaos(args: argparse.Namespace) -> int:
     chosen = _chosen(args.plans or ())
     seed: int = secrets.randbelow(SEEDS) if args.seed is None else args.seed
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="exeunt-chaos-") as folder:
-        try:
-            with open_session(
-                config, Path(folder), recorded=bool(recorded), waiting=_still
-            ) as session:
-                rng = random.Random(seed)
-                rounds = _rounds(session, chosen) or _drawn_rounds(session, args.kills, rng)
-        except Unstarted as refused:
-            raise UsageError(str(refused)) from None
-        except NoReference as error:
-            output.note(f"exeunt: {error}")
-            if args.json:
-                output.document({"error": str(error)})
-            return EXIT_BROKEN
-        found = findings(
-            session,
-            rounds,
-            command=_command(args),
-            seed=seed,
-            seconds=time.monotonic() - started,
-            chosen=bool(chosen),
-        )
+    rounds: list[Round] = []
+    _be_interruptible()
+    try:
+        session, interrupted = _hold(config, bool(recorded), chosen, args.kills, seed, rounds)
+    except NoReference as error:
+        return _end_early(args, str(error), EXIT_BROKEN)
+    if session is None:
+        return _end_early(args, f"interrupted before the first round, seed {seed}", EXIT_KILLED)
+    found = findings(
+        session,
+        rounds,
+        command=_command(args),
+        seed=seed,
+        seconds=time.monotonic() - started,
+        chosen=bool(chosen),
+        interrupted=interrupted,
+    )
     if args.json:
         output.document(found)
     _tell(found, Style(sys.stderr))
-    return 0 if found.ok else EXIT_BROKEN
+    return EXIT_KILLED if interrupted else 0 if found.ok else EXIT_BROKEN
+
+
+def _be_interruptible() -> None:
+    """Let the first signal end the session in good order; what comes after it is not heard."""
+
+    def interrupt(number: int, _: object) -> None:
+        for one in SIGNALS:
+            signal.signal(one, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for one in SIGNALS:
+        # nohup ignores SIGHUP on purpose.
+        if one is not signal.SIGHUP or signal.getsignal(one) is not signal.SIG_IGN:
+            signal.signal(one, interrupt)
+
+
+def _hold(
+    config: Config, recorded: bool, chosen: list[Plan], kills: int, seed: int, rounds: list[Round]
+) -> tuple[Session | None, bool]:
+    """Hold the session, and fill in its ``rounds``; says whether a signal cut it short.
+
+    Returns no session where it was cut short before there was one. Raises NoReference.
+    """
+    session: Session | None = None
+    # Whatever a worker leaves that is cut short becomes ours, and is gone before the folder is.
+    prctl.adopt_orphans()
+    with tempfile.TemporaryDirectory(prefix="exeunt-chaos-") as folder:
+        try:
+            with open_session(config, Path(folder), recorded=recorded, waiting=_still) as session:
+                if chosen:
+                    _perform(session, chosen, rounds)
+                else:
+                    _perform_drawn(session, kills, random.Random(seed), rounds)
+        except Unstarted as refused:
+            raise UsageError(str(refused)) from None
+        except KeyboardInterrupt:
+            return session, True
+        finally:
+            kill_left_behind(GONE_SECONDS)
+    return session, False
+
+
+def _end_early(args: argparse.Namespace, words: str, code: int) -> int:
+    output.note(f"exeunt: {words}")
+    if args.json:
+        output.document({"error": words})
+    return code
 
 
 def _command(args: argparse.Namespace) -> list[str]:
@@ -95,25 +141,24 @@ def _chosen(plans: Sequence[str]) -> list[Plan]:
         raise UsageError(f"--plan: {error}") from None
 
 
-def _rounds(session: Session, plans: Sequence[Plan]) -> list[Round]:
-    rounds: list[Round] = []
+def _perform(session: Session, plans: Sequence[Plan], rounds: list[Round]) -> None:
     workers = min(WORKERS_MAX, os.cpu_count() or 1)
-    for one in session.perform(plans, workers):
+    for number, one in enumerate(session.perform(plans, workers), 1):
         rounds.append(one)
-        output.note(f"{len(rounds):>4}/{len(plans)}  {_line(one)}")
-    return rounds
+        output.note(f"{number:>4}/{len(plans)}  {_line(one)}")
 
 
-def _drawn_rounds(session: Session, kills: int, rng: random.Random) -> list[Round]:
+def _perform_drawn(session: Session, kills: int, rng: random.Random, rounds: list[Round]) -> None:
     """So many rounds; those that struck nothing are made up for at other boundaries."""
-    rounds = _rounds(session, draw(session.boundaries, kills, rng, session.tools))
+    _perform(session, draw(session.boundaries, kills, rng, session.tools), rounds)
     for _ in range(MAKE_UP_MAX):
         met = [one for one in rounds if one.struck or one.failure]
-        if len(met) == kills:
+        missed = kills - len(met)
+        if not missed:
             break
-        output.note(f"{count(kills - len(met), 'round')} missed; at other boundaries once more")
-        rounds = [*met, *_rounds(session, draw(session.boundaries, kills - len(met), rng))]
-    return rounds
+        output.note(f"{count(missed, 'round')} missed; at other boundaries once more")
+        rounds[:] = met
+        _perform(session, draw(session.boundaries, missed, rng), rounds)
 
 
 def _line(one: Round) -> str:
@@ -127,6 +172,7 @@ def _line(one: Round) -> str:
 
 def _tell(found: ChaosReport, style: Style) -> None:
     words = [
+        *([style.bold("interrupted: what was found until then")] if found.interrupted else []),
         f"{count(found.kills, 'round')} over {found.boundaries:,} boundaries of "
         f"{count(found.runs, 'run')}, {len(found.missed)} missed, seed {found.seed}, "
         f"{found.seconds:.1f} s",
