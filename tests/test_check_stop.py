@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class Hanging(Desk):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.pid = folder / "pid"
+        self.started: list[subprocess.Popen[str]] = []
         self.doomed = self.folder / "workspace" / "access.log"
 
     def hang(self) -> None:
@@ -62,6 +63,7 @@ class Hanging(Desk):
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.started.append(running)
         trio.run(self.loads)
         return running
 
@@ -86,9 +88,14 @@ class Hanging(Desk):
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Hanging:
+def desk(tmp_path: Path) -> Iterator[Hanging]:
     """A configuration with a module of its own, which is sound until it hangs."""
-    return Hanging(tmp_path)
+    desk = Hanging(tmp_path)
+    yield desk
+    for running in desk.started:
+        if running.poll() is None:
+            running.kill()
+            running.communicate(timeout=SECONDS_MAX)
 
 
 @pytest.mark.slow
