@@ -247,10 +247,10 @@ def _add_serving(verb: _Verb) -> None:
 def _add_chaos(verb: _Verb) -> None:
     chaos = verb("chaos", "chaos:chaos", "kill a part of a tree, again and again", _CHAOS)
     _config_arguments(chaos)
-    chaos.add_argument("--kills", metavar="N", type=count, default=20, help="rounds; default 20")
+    chaos.add_argument("--kills", metavar="N", type=count, help="rounds; default 20")
     chaos.add_argument("--seed", metavar="S", type=seed, help="the same plans again")
     chaos.add_argument("--recorded", metavar="RUN", help="a real run, whose replies are replayed")
-    chaos.add_argument("--plan", metavar="P", dest="plans", action="append", help="this instead")
+    chaos.add_argument("--plan", metavar="P", dest="plans", action="append", help="just this round")
 
 
 def _config_arguments(made: argparse.ArgumentParser, **options: Any) -> None:

@@ -2,6 +2,7 @@
 
 import random
 import shlex
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -26,10 +27,11 @@ from supervisor.chaos.plan import (
 )
 from supervisor.chaos.round import Round
 from supervisor.chaos.session import NoReference, Session, check_completes
+from supervisor.chaos.stand_in import stand_in
 from supervisor.cli import parse as arguments
 from supervisor.cli_numbers import SEEDS
 from supervisor.commands import UsageError
-from supervisor.commands.chaos import MAKE_UP_MAX, _perform_drawn
+from supervisor.commands.chaos import MAKE_UP_MAX, _perform_drawn, check_plans
 
 CONFIG = "my agents.toml"
 BOUNDARIES = [Boundary("root", "turn", n) for n in (1, 2, 3)] + [Boundary("2.0", "bytes", 700)]
@@ -124,6 +126,33 @@ def test_a_seed_beyond_those_that_are_drawn_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setenv("EXEUNT_SEED", "-1x")
     with pytest.raises(ChaosFailed, match="EXEUNT_SEED is '-1x'; set it to a whole number"):
         Chaos()(CONFIG)
+
+
+def test_chance_and_plans_are_not_both_given() -> None:
+    """One of them would be dropped without a word."""
+    both = ["chaos", "x.toml", "--kills", "3", "--plan", "kill/actor/root/turn/1/0"]
+    args = arguments(both)
+    with pytest.raises(UsageError, match="--kills draws so many rounds, and --plan says which"):
+        check_plans(args)
+
+
+def test_a_stand_in_is_read_like_the_real_one_and_keeps_what_is_written(tmp_path: Path) -> None:
+    """Wherever one works: beside the workspace, above it, in it, or without one."""
+    here, copy = tmp_path / "here", tmp_path / "copy"
+    (here / "a" / "root" / "sub").mkdir(parents=True)
+    (here / "a" / "beside.txt").write_text("beside")
+    (copy / "sub").mkdir(parents=True)
+    (copy / "only.txt").write_text("copied")
+    root = here / "a" / "root"
+    above = stand_in(here, tmp_path / "1", root, copy)
+    assert (above / "a" / "root" / "only.txt").read_text() == "copied"
+    assert (above / "a" / "beside.txt").read_text() == "beside"
+    (above / "new.txt").write_text("x")
+    (above / "a" / "new.txt").write_text("x")
+    (above / "a" / "root" / "new.txt").write_text("x")
+    assert stand_in(root / "sub", tmp_path / "2", root, copy) == copy / "sub"
+    assert (stand_in(here, tmp_path / "3", None, copy) / "a" / "beside.txt").exists()
+    assert not [*here.rglob("new.txt")]
 
 
 def test_a_strike_is_written_with_everything_that_it_is() -> None:

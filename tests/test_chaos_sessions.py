@@ -120,3 +120,12 @@ def test_a_real_run_is_replayed(tmp_path: Path) -> None:
     )
     assert report.ok, report
     assert (report.runs, report.status) == (3, "completed")
+    again = ("research.toml", "agents.researcher.tools=['list_files']"), ("plan.toml", sets[0])
+    for name, change in again:
+        with pytest.raises(ChaosFailed, match=r"the recording once|in the recording once this"):
+            Chaos()(
+                CONFIGS / name,
+                sets=(*sets, "provider.model=m", change),
+                recorded="once",
+                state_dir=tmp_path / "state",
+            )

@@ -145,6 +145,18 @@ def test_a_tool_that_was_not_tried_is_not_called_safe(tmp_path: Path) -> None:
 
 
 @pytest.mark.chaos
+def test_what_is_written_by_a_relative_path_is_written_to_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one works in the workspace, so does each round in its own: compared, and not real."""
+    monkeypatch.chdir(tmp_path)
+    report = struck(tmp_path, "scribble", "repeat/scribble")
+    assert [failure.tools for failure in report.failures] == [("scribble",)]
+    assert "log.txt" in report.failures[0].words
+    assert [path.name for path in tmp_path.iterdir()] == ["there.txt"]
+
+
+@pytest.mark.chaos
 def test_limits_of_time_hold_undisturbed(tmp_path: Path) -> None:
     """A tool that hangs ends with its run, and is named; what is struck has all the time."""
     limit = "agents.lead.limits.deadline_s"

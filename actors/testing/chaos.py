@@ -65,7 +65,7 @@ class Chaos:
             seed = int(given)
         # By name: the supervisor stands above this package, and a process needs no import.
         command = [sys.executable, "-P", "-m", "supervisor", "chaos", os.fspath(config), "--json"]
-        command += [f"--kills={kills}"]
+        command += [] if plans else [f"--kills={kills}"]
         command += [f"--seed={seed}"] if seed is not None else []
         command += [f"--plan={plan}" for plan in plans]
         command += [f"--set={option}" for option in sets]

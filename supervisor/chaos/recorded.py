@@ -7,6 +7,7 @@ run that asks and by its turn.
 from actors.messages import Assistant
 from actors.state import State
 from actors.testing.scripts import Call, Conversation, Say, Step, script
+from supervisor.config import Config
 from supervisor.config_errors import ConfigError
 from supervisor.state_dir import StateDir
 
@@ -38,6 +39,22 @@ def record(state_dir: StateDir, run_id: str) -> str:
         return [*said, *(Call(call.name, call.arguments) for call in reply.calls)]
 
     return _task(root)
+
+
+def check_recorded(state_dir: StateDir, run_id: str, config: Config) -> None:
+    """Raise ConfigError unless the agents of a recording are those of this configuration."""
+    old = state_dir.config(run_id)
+    again = f"record a run of this configuration, or give that of {run_id}"
+    if old.run.agent != config.run.agent:
+        words = f"the recording {run_id} begins with the agent {old.run.agent}; {again}"
+        raise config.error("run.agent", words)
+    for name in {state_dir.state(one).agent for one in (run_id, *state_dir.below(run_id))}:
+        there = sorted(old.agents[name].tools)
+        here = sorted(config.agents[name].tools) if name in config.agents else None
+        if here != there:
+            tools = ", ".join(there) or "none"
+            words = f"in the recording {run_id} this agent has the tools {tools}; {again}"
+            raise config.error(f"agents.{name}", words)
 
 
 def _task(state: State) -> str:

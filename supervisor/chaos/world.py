@@ -3,6 +3,7 @@
 A round works in a folder of its own, on a copy of the workspace, so that no round sees another.
 """
 
+import os
 import shutil
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +17,7 @@ from actors.testing.lives import serving
 from actors.testing.provider import ProviderSettings
 from supervisor.chaos.plan import ROOT
 from supervisor.chaos.recorded import RECORDED
+from supervisor.chaos.stand_in import stand_in
 from supervisor.config import Config
 from supervisor.config_errors import ConfigError
 from supervisor.config_sections import Agent, Provider
@@ -55,6 +57,7 @@ class Home:
         self.world = world
         self.name = name
         self.path = world.folder / name
+        self._here = self.path
         self.state_dir = self.path / "state"
 
     def make(self, *, timeless: bool = False) -> Config:
@@ -69,10 +72,13 @@ class Home:
             agents = {name: _timeless(agent) for name, agent in config.agents.items()}
             config = msgspec.structs.replace(config, agents=agents)
         source = config.tools.get(FILES)
+        copy = self.path / "workspace"
+        root = Path(source.root).resolve() if source and source.root else None
+        if root:
+            shutil.copytree(root, copy, symlinks=True)
+        self._here = stand_in(Path.cwd(), self.path / "here", root, copy)
         if source is None or source.root is None:
             return config
-        copy = self.path / "workspace"
-        shutil.copytree(source.root, copy, symlinks=True)
         files = msgspec.structs.replace(source, root=str(copy))
         return msgspec.structs.replace(config, tools={**config.tools, FILES: files})
 
@@ -124,6 +130,7 @@ class Home:
 
     def prepare(self) -> None:
         """What a life does first."""
+        os.chdir(self._here)
         if self.world.prepare:
             self.world.prepare(self.path)
 

@@ -18,7 +18,7 @@ from supervisor.chaos.findings import findings
 from supervisor.chaos.life import kill_left_behind
 from supervisor.chaos.plan import Plan, PlanError, draw, parse
 from supervisor.chaos.ready import marked, restart_marked
-from supervisor.chaos.recorded import record
+from supervisor.chaos.recorded import check_recorded, record
 from supervisor.chaos.round import GONE_SECONDS, Round, Unstarted
 from supervisor.chaos.session import NoReference, Session, open_session
 from supervisor.cli_numbers import SEEDS
@@ -30,6 +30,7 @@ from supervisor.state_dir import StateDir
 from supervisor.terminal import Style, visible
 from supervisor.words import count
 
+KILLS = 20
 WORKERS_MAX = 4
 MAKE_UP_MAX = 3
 """How often rounds that struck nothing are made up for."""
@@ -47,13 +48,17 @@ def chaos(args: argparse.Namespace) -> int:
     task = record(StateDir(args.state_dir), recorded) if recorded else None
     config = load_config(args.config, args.sets, task)
     config.run_spec()
-    chosen = _chosen(args.plans or ())
+    chosen = check_plans(args)
+    if recorded:
+        check_recorded(StateDir(args.state_dir), recorded, config)
     seed: int = secrets.randbelow(SEEDS) if args.seed is None else args.seed
     started = time.monotonic()
     rounds: list[Round] = []
     _be_interruptible()
     try:
-        session, interrupted = _hold(config, bool(recorded), chosen, args.kills, seed, rounds)
+        session, interrupted = _hold(
+            config, bool(recorded), chosen, args.kills or KILLS, seed, rounds
+        )
     except NoReference as error:
         return _end_early(args, str(error), EXIT_BROKEN)
     if session is None:
@@ -134,7 +139,11 @@ def _still(seconds: float) -> None:
     output.note(f"      still at it: nothing new for {seconds:.0f} s")
 
 
-def _chosen(plans: Sequence[str]) -> list[Plan]:
+def check_plans(args: argparse.Namespace) -> list[Plan]:
+    """The plans that were typed; raises UsageError."""
+    plans: list[str] = args.plans or []
+    if plans and args.kills is not None:
+        raise UsageError("--kills draws so many rounds, and --plan says which: give one of them")
     try:
         return [parse(plan) for plan in plans]
     except PlanError as error:

@@ -61,6 +61,14 @@ async def pay_once(amount: int, context: ToolContext) -> str:
 
 
 @tool(keyed=True)
+def scribble() -> str:
+    """Append to a file of the directory that it is in."""
+    with open(FILE, "a") as file:
+        file.write("scribbled\n")
+    return "scribbled"
+
+
+@tool(keyed=True)
 async def enter(context: ToolContext) -> str:
     """Keep a record under its key, as one does, and say where."""
     await trio.lowlevel.checkpoint()
