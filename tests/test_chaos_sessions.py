@@ -1,6 +1,7 @@
 """``exeunt chaos`` as users hold a session: over whole configurations, in processes of its own."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from actors.testing.chaos import Chaos, ChaosFailed
 from actors.testing.chaos_report import ChaosReport
 from supervisor.cli import main
 
+README = Path(__file__).parent.parent / "README.md"
 CONFIGS = Path(__file__).parent.parent / "configs"
 pytestmark = pytest.mark.chaos
 
@@ -76,6 +78,22 @@ def test_a_plan_that_strikes_nothing_has_tried_nothing(
     shown = capsys.readouterr().out
     assert ", 1 missed, seed" in shown
     assert f"missed: {missed}." in shown
+
+
+@pytest.mark.skipif(not README.exists(), reason="README.md is not beside the tests")
+def test_the_test_that_readme_shows_passes_as_it_stands(tmp_path: Path) -> None:
+    """Four files and a folder, in a place that knows nothing of Exeunt."""
+    section = README.read_text().split("## Test your own agents\n")[1].split("\n## ")[0]
+    files = re.findall(r"^```\w+\n# (\S+)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    assert [name for name, _ in files][-1] == "test_notes.py"
+    for name, text in files:
+        (tmp_path / name).write_text(text)
+    (tmp_path / "notes").mkdir()
+    command = [sys.executable, "-P", "-m", "pytest", "-q", "test_notes.py"]
+    done = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+    assert not [*(tmp_path / "notes").iterdir()]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
