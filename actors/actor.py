@@ -169,6 +169,7 @@ class _Actor:
         while frame := await self._channel.receive():
             match frame:
                 case Stop():
+                    self._children.stopped()
                     self._request_stop(frame)
                 case ChildEnded():
                     self._children.ended(frame)

@@ -61,6 +61,7 @@ class Children:
         self._run_dir = run_dir
         self._send = send
         self._stop_seconds = min(stop_seconds, STOP_SECONDS_MAX)
+        self._stopped = False
         self._ended: dict[str, trio.Event] = {}
         self._refused: dict[str, str] = {}
 
@@ -83,7 +84,7 @@ class Children:
             if cancelled.source == "nursery":
                 raise
             with trio.move_on_after(self._stop_seconds, shield=True):
-                if self._send is not None:
+                if self._send is not None and not self._stopped:
                     await self._send(StopChild(ref, _why(cancelled)))
                 await self._ended[ref].wait()
             raise
@@ -97,6 +98,10 @@ class Children:
             if frame.refused:
                 self._refused[frame.ref] = frame.refused
             self._ended[frame.ref].set()
+
+    def stopped(self) -> None:
+        """The supervisor stops this run, and has stopped its children with it already."""
+        self._stopped = True
 
     def forsaken(self) -> None:
         """The supervisor is gone: nobody starts a child any more, or says that one has ended."""

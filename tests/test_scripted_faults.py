@@ -277,7 +277,7 @@ def test_process_serves_until_its_channel_closes(processes: list[Process]) -> No
     [
         (b"\xc1", "malformed"),
         (msgspec.msgpack.encode({"faults": [{"turn": 1, "kind": "earthquake"}]}), "earthquake"),
-        (msgspec.msgpack.encode({"script": "absent"}), "no script 'absent'"),
+        (msgspec.msgpack.encode({"script": "absent"}), "there is no script absent"),
         (msgspec.msgpack.encode({"ledger": "/absent/bills"}), "/absent/bills"),
     ],
 )
