@@ -131,16 +131,16 @@ class _Actor:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen)
             nursery.start_soon(self._channel.write)
-            last = await self._perform()
-            with trio.move_on_after(LAST_WORD_SECONDS_MAX):
-                await self._channel.send(last)
-            if isinstance(last, Ended):
-                # Phase two of a Stop: nobody exits while others still cancel.
-                with trio.move_on_after(self._start.shutdown_seconds):
-                    await self._alone.wait()
+            if last := await self._perform():
+                await self._say_last(last)
             nursery.cancel_scope.cancel()
 
-    async def _perform(self) -> FromActor:
+    async def _say_last(self, frame: FromActor) -> None:
+        with trio.move_on_after(LAST_WORD_SECONDS_MAX):
+            await self._channel.send(frame)
+
+    async def _perform(self) -> FromActor | None:
+        """Perform the run, and say so; returns the last word where there is another one to say."""
         try:
             async with open_run(
                 self._start, follow=self._channel.offer, children=self._children
@@ -150,7 +150,11 @@ class _Actor:
                 if self._stop:
                     run.request_stop(self._stop.reason, self._stop.who)
                 outcome = await run.perform()
-                return Ended(outcome.status.value)
+                await self._say_last(Ended(outcome.status.value))
+                # Phase two of a Stop: nobody tidies up or exits while others still cancel.
+                with trio.move_on_after(self._start.shutdown_seconds):
+                    await self._alone.wait()
+                return None
         except MustLeave:
             return Leaving("a blocking tool is stopped by the end of its process")
         except JournalError as error:

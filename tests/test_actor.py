@@ -97,12 +97,15 @@ async def test_an_actor_says_hello_its_trace_and_its_end(world: World) -> None:
 
 
 async def test_the_end_is_on_disk_before_it_is_said(world: World) -> None:
-    """Phase one: whoever hears Ended may rely on the record, and the run is free again."""
+    """Phase one: whoever hears Ended may rely on the record; the run is free when it leaves."""
     await world.provide([Say("hello")])
     async with actor_line() as line:
         await line.say(world.start())
         await line.hear(Ended)
         assert world.state.outcome
+        await line.stream.aclose()
+        with trio.fail_after(SECONDS):
+            await line.ended.wait()
         Journal.open(world.run_dir).close()
 
 
