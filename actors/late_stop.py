@@ -1,6 +1,5 @@
 """The Stop of a run that nobody performs: recorded at once, so that no resume takes it up again."""
 
-from actors.opening import open_run
 from actors.trace import Follower
 from actors.wire import Start
 
@@ -10,6 +9,9 @@ async def end_stopped(start: Start, follow: Follower | None = None) -> None:
 
     No model is asked, and none of the user's code is loaded. Raises JournalError.
     """
+    # Here, because few supervisors ever need it: it is all that an actor loads.
+    from actors.opening import open_run
+
     assert start.stop, "it is there to be stopped"
     async with open_run(start, follow=follow) as run:
         run.request_stop(start.stop.reason, start.stop.who)

@@ -46,6 +46,8 @@ GRACE_SECONDS = 2.0
 
 LEISURE_MS = 50
 """After this time without work the zygote does what only saves work later, in small steps."""
+TREE_FORKS = 4
+"""From so many on they are likely to be a tree's; a run alone would not earn it back."""
 
 DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -57,6 +59,7 @@ class Zygote:
         self._control = control
         self._score = score
         self._actors: set[int] = set()
+        self._forks = 0
         self._decoder = msgspec.msgpack.Decoder(Spawn)
         self._wakeup, self._wakeup_sender = socket.socketpair()
         for end in (self._wakeup, self._wakeup_sender):
@@ -70,16 +73,17 @@ class Zygote:
         poller = select.poll()
         poller.register(self._wakeup, select.POLLIN)
         poller.register(self._control, select.POLLIN)
-        leisure = heap.collapse()
-        patience: int | None = LEISURE_MS
+        leisure, idle, more = heap.collapse(), False, True
         try:
             self.send(Ready(time.process_time()))
             while True:
-                ready = {fd for fd, _ in poller.poll(patience)}
-                if not ready:
-                    patience = 0 if next(leisure, False) else None
-                elif patience is not None:
-                    patience = LEISURE_MS
+                waits = None
+                if more and self._forks >= TREE_FORKS:
+                    waits = 0 if idle else LEISURE_MS
+                ready = {fd for fd, _ in poller.poll(waits)}
+                idle = not ready
+                if idle:
+                    more = next(leisure, False)
                 if self._wakeup.fileno() in ready:
                     for report in self._reap():
                         self.send(report)
@@ -128,6 +132,7 @@ class Zygote:
         finally:
             self._score.withdraw()
         self._actors.add(pid)
+        self._forks += 1
         try:
             # Opened before anybody can reap it, so it cannot name a stranger.
             pidfd = os.pidfd_open(pid)
