@@ -16,6 +16,7 @@ check: lint typecheck layers
 
 chaos: $(STAMP)
 	EXEUNT_KILL_POINTS=5000 EXEUNT_TREE_POINTS=5000 $(BIN)/python -P -m pytest -q tests/chaos tests/chaos_tree
+	$(BIN)/python -P -m pytest -q -m long
 
 bench: $(STAMP)
 	$(BIN)/python examples/bench.py

@@ -80,6 +80,7 @@ def test_a_record_under_its_key_is_the_same_in_every_round(tmp_path: Path) -> No
 
 
 @pytest.mark.chaos
+@pytest.mark.long
 def test_a_program_that_outlives_its_tool_is_told_as_the_tools_work(tmp_path: Path) -> None:
     """The write comes after the answer, so a kill behind the answer undoes it for good."""
     report = struck(tmp_path, "leave wait", "behind/leave")
@@ -91,6 +92,7 @@ def test_a_program_that_outlives_its_tool_is_told_as_the_tools_work(tmp_path: Pa
 
 
 @pytest.mark.chaos
+@pytest.mark.long
 def test_where_it_cannot_be_known_the_candidates_are_named(tmp_path: Path) -> None:
     """Until a round of its own clears one of them."""
     task = f"{HONEST} leave wait"
@@ -157,6 +159,7 @@ def test_what_is_written_by_a_relative_path_is_written_to_the_copy(
 
 
 @pytest.mark.chaos
+@pytest.mark.long
 def test_limits_of_time_hold_undisturbed(tmp_path: Path) -> None:
     """A tool that hangs ends with its run, and is named; what is struck has all the time."""
     limit = "agents.lead.limits.deadline_s"
@@ -183,6 +186,7 @@ def test_a_tool_that_ends_its_own_process_is_named(tmp_path: Path, nature: str) 
 
 
 @pytest.mark.chaos
+@pytest.mark.long
 def test_a_program_that_nobody_can_sweep_up_is_told_as_its_tools(tmp_path: Path) -> None:
     """It has left its session and cleaned its environment; when it began, its tool ran."""
     with pytest.raises(ChaosFailed) as failed:

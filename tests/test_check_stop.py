@@ -99,8 +99,19 @@ def desk(tmp_path: Path) -> Iterator[Hanging]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["stop", "ctrl-c"])
-@pytest.mark.parametrize("verb", ["run", "resume", "approve", "reject"])
+@pytest.mark.parametrize(
+    ("verb", "way"),
+    [
+        ("run", "ctrl-c"),
+        ("resume", "stop"),
+        ("approve", "stop"),
+        pytest.param("run", "stop", marks=pytest.mark.long),
+        pytest.param("resume", "ctrl-c", marks=pytest.mark.long),
+        pytest.param("approve", "ctrl-c", marks=pytest.mark.long),
+        pytest.param("reject", "stop", marks=pytest.mark.long),
+        pytest.param("reject", "ctrl-c", marks=pytest.mark.long),
+    ],
+)
 def test_a_stop_reaches_what_is_still_trying_the_code(desk: Hanging, verb: str, way: str) -> None:
     """Whatever the verb, the run ends as cancelled; no approved write happens, then or later."""
     words = {"run": ("run", "my.toml", "--run-id", "r1"), "resume": ("resume", "r1")}
