@@ -270,7 +270,13 @@ class ZygoteSpawner:
         async with self._starting:
             if self._life is None or self._life.over:
                 life = Life(self._preload, self._env, self._start)
-                await self._nursery.start(life.run)
+                try:
+                    await self._nursery.start(life.run)
+                except ZygoteUnfit as error:
+                    if self._life is None:
+                        raise
+                    # An earlier one was fit, so this one was killed while it warmed up.
+                    raise ZygoteDied from error
                 self._life = life
             return self._life
 

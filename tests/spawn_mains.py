@@ -74,6 +74,11 @@ def describe(fd: int) -> int:
     return 0
 
 
+def killed() -> None:
+    """Be a preload that is killed from outside."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def speak(fd: int) -> int:
     """Write to both outputs without a flush."""
     sys.stdout.write("to stdout\n")

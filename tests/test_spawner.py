@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ from spawn_mains import oom_score
 
 from supervisor import spawner as spawner_module
 from supervisor import zygote_spawner
-from supervisor.spawner import Exit, Process, Spawner, SpawnError, open_spawner
+from supervisor.pidfd import Pidfd
+from supervisor.spawner import Exit, Process, Spawner, SpawnError, ZygoteDied, open_spawner
+from supervisor.zygote_process import start_zygote
 
 HERE = Path(__file__).parent
 BOTH = ["zygote", "subprocess"]
@@ -410,6 +412,26 @@ async def test_a_killed_zygote_takes_its_actors_and_the_next_spawn_starts_anothe
         assert await process.channel.receive_some(10) == b"hello"
         await process.channel.aclose()
         assert zygote_pid(spawner) != first
+
+
+async def test_a_zygote_that_is_killed_while_it_warms_up_is_one_that_died(log_fd: int) -> None:
+    """Where one was fit before, the machine is, so the next spawn tries again."""
+    preloads = iter([("spawn_mains",), ("spawn_mains:killed",), ("spawn_mains",)])
+
+    def start(control_fd: int, _: Sequence[str], env: Mapping[str, str]) -> tuple[Any, Pidfd]:
+        return start_zygote(control_fd, next(preloads), env)
+
+    with trio.fail_after(LIMIT_SECONDS):
+        async with open_spawner("zygote", start=start) as spawner:
+            process = await spawner.spawn("spawn_mains:hello", "first", log_fd)
+            os.kill(zygote_pid(spawner), signal.SIGKILL)
+            await process.wait()
+            await process.channel.aclose()
+            with pytest.raises(ZygoteDied):
+                await spawner.spawn("spawn_mains:hello", "second", log_fd)
+            process = await spawner.spawn("spawn_mains:hello", "third", log_fd)
+            assert await process.channel.receive_some(10) == b"hello"
+            await process.channel.aclose()
 
 
 async def test_a_spawn_that_meets_a_dying_zygote_fails_in_words(log_fd: int) -> None:
