@@ -3,14 +3,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check format lint typecheck layers chaos bench wheel-check clean
+.PHONY: demo test test-chaos test-rest check format lint typecheck layers chaos bench wheel-check clean
 
 demo: $(STAMP)
 	$(BIN)/exeunt run configs/plan.toml
 	$(BIN)/exeunt run configs/research.toml
 
+# Two halves side by side: each waits for processes most of its time.
 test: check
-	$(BIN)/python -P -m pytest -q
+	$(MAKE) --jobs=2 --output-sync=target test-chaos test-rest
+
+test-chaos: $(STAMP)
+	$(BIN)/python -P -m pytest -q tests/chaos tests/chaos_tree
+
+test-rest: $(STAMP)
+	$(BIN)/python -P -m pytest -q --ignore=tests/chaos --ignore=tests/chaos_tree
 
 check: lint typecheck layers
 
